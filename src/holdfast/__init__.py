@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from holdfast.apps.sdk.management import AsyncManagementClient, ManagementClient
     from holdfast.apps.sdk.watching import ChangeKind, WorkloadChange
     from holdfast.core.backends import Backend
+    from holdfast.core.cost import Cost, CostKind, DeviceNeed
     from holdfast.core.drift import Cause, Drift, DriftedField, DriftKind, Situation
     from holdfast.core.errors import (
         ApiError,
@@ -64,7 +65,9 @@ if TYPE_CHECKING:
         Health,
         Resources,
         Rollout,
+        ScalingMetric,
         SecretRef,
+        Suspend,
         TaskType,
         WorkloadSpec,
     )
@@ -73,6 +76,7 @@ _HOMES = {
     "adapters.http.results": "EmbedResult RerankItem RerankResult TextChunk TextResult",
     "core.drift": "Cause Drift DriftedField DriftKind Situation",
     "core.backends": "Backend",
+    "core.cost": "Cost CostKind DeviceNeed",
     "core.errors": "ApiError AuthError BackendError ConfigurationError Conflict DriftError"
     " DriftWarning HoldfastError NotFound PermissionDenied Problem Retry StalePlan StoreBusy"
     " StoreFull StoreHeld StoreUnavailable TargetUnavailable ValidationError"
@@ -83,7 +87,7 @@ _HOMES = {
     "core.plan": "Action Disruption Plan Step",
     "core.policy": "OnAbsent OnDrift",
     "core.workload": "Analysis Autoscaling Canary ExecutionPolicy Health Resources Rollout"
-    " SecretRef TaskType WorkloadSpec",
+    " ScalingMetric SecretRef Suspend TaskType WorkloadSpec",
     "apps.sdk.inference": "AsyncDataClient AsyncEndpoint DataClient Endpoint",
     "apps.sdk.management": "AsyncManagementClient ManagementClient",
     "apps.sdk.watching": "ChangeKind WorkloadChange",
@@ -106,7 +110,10 @@ __all__ = [
     "ChangeKind",
     "ConfigurationError",
     "Conflict",
+    "Cost",
+    "CostKind",
     "DataClient",
+    "DeviceNeed",
     "Disruption",
     "Drift",
     "DriftEntry",
@@ -138,6 +145,7 @@ __all__ = [
     "Resources",
     "Retry",
     "Rollout",
+    "ScalingMetric",
     "SecretRef",
     "Situation",
     "StalePlan",
@@ -147,6 +155,7 @@ __all__ = [
     "StoreFull",
     "StoreHeld",
     "StoreUnavailable",
+    "Suspend",
     "TargetUnavailable",
     "TaskType",
     "TextChunk",

@@ -6,7 +6,8 @@
     service = InferenceService(name="bot", spec=InferenceServiceSpec(model_ref="org/model"))
     result = asyncio.run(Reconciler(cluster).reconcile(service))
 
-Any client that keeps the promises of `KubeClient` will do. A service that is stored in the
+Any client that keeps the promises of `KubeClient` will do. One that can only get, list, create,
+update and delete does so inside `ApplyOverUpdate`. A service that is stored in the
 cluster, and so has a uid, owns its children and gets its status written; one that is not has
 its children all the same, and `delete` removes them.
 """
@@ -26,29 +27,56 @@ from holdfast.core.service.children import (
     Facts,
     Gateway,
     Route,
+    ScaledObject,
     Service,
     WeightedTarget,
     children_of,
     manifests,
 )
+from holdfast.core.service.facts import Note
 from holdfast.core.service.spec import (
     AnalysisSpec,
     AutoscalingSpec,
+    BehaviorSpec,
     CanarySpec,
     Condition,
+    DeviceClaimSpec,
     HealthCheckSpec,
     InferenceService,
     InferenceServiceSpec,
     InferenceServiceStatus,
+    PodMetadataSpec,
+    PodTemplateSpec,
     ResourceSpec,
     RolloutSpec,
+    Scaler,
+    ScalingMetricSpec,
+    ScalingPolicySpec,
+    ScalingPolicyType,
+    ScalingPreset,
+    ScalingRulesSpec,
     SchedulingSpec,
+    SelectPolicy,
+    ServicePortSpec,
+    ServiceSpec,
+    ServiceType,
+    SuspendSpec,
 )
 from holdfast.core.workload import SecretRef
-from holdfast.reconcile.kube import KubeClient, KubeConflict, ObjectRef, Scope
+from holdfast.reconcile.kube import (
+    ConflictReason,
+    KubeClient,
+    KubeConflict,
+    ObjectList,
+    ObjectRef,
+    Scope,
+    error_for_response,
+    ref_of,
+)
+from holdfast.reconcile.objects.apply_over_update import ApplyOverUpdate, PlainKubeClient
 from holdfast.reconcile.ports import Clock, MetricSource
 from holdfast.reconcile.service.reconciler import ServiceReconciler as _Reconciler
-from holdfast.reconcile.service.status import Note, ServiceResult
+from holdfast.reconcile.service.status import ServiceResult
 from holdfast.wire.inference_service_v1alpha1 import service_from_json, service_to_json
 
 if TYPE_CHECKING:
@@ -59,12 +87,16 @@ __all__ = [
     "HPA",
     "AlreadyExists",
     "AnalysisSpec",
+    "ApplyOverUpdate",
     "AutoscalingSpec",
+    "BehaviorSpec",
     "CanarySpec",
     "Children",
     "ClusterClient",
     "Condition",
+    "ConflictReason",
     "Deployment",
+    "DeviceClaimSpec",
     "Facts",
     "Gateway",
     "HealthCheckSpec",
@@ -78,20 +110,38 @@ __all__ = [
     "MetricSource",
     "NotFound",
     "Note",
+    "ObjectList",
     "ObjectRef",
     "OnDrift",
+    "PlainKubeClient",
+    "PodMetadataSpec",
+    "PodTemplateSpec",
     "Reconciler",
     "ResourceSpec",
     "RolloutSpec",
     "Route",
+    "ScaledObject",
+    "Scaler",
+    "ScalingMetricSpec",
+    "ScalingPolicySpec",
+    "ScalingPolicyType",
+    "ScalingPreset",
+    "ScalingRulesSpec",
     "SchedulingSpec",
     "Scope",
     "SecretRef",
+    "SelectPolicy",
     "Service",
+    "ServicePortSpec",
     "ServiceResult",
+    "ServiceSpec",
+    "ServiceType",
+    "SuspendSpec",
     "WeightedTarget",
     "children_of",
+    "error_for_response",
     "manifests",
+    "ref_of",
     "service_from_json",
     "service_to_json",
 ]

@@ -23,6 +23,7 @@ from urllib.request import getproxies_environment, proxy_bypass
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.connector import Connection
 from yarl import URL
 
 from holdfast.core.address_reach import IpAddress, literal_address
@@ -62,11 +63,14 @@ class NoResponse:
     """Why the address must not be connected to, where that is the reason."""
 
 
+def look_up_host(host: str, port: int) -> Sequence[str]:
+    """Ask the system for every address of a host, which may take its time."""
+    return [str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+
+
 async def resolve_host(host: str, port: int) -> Sequence[str]:
-    """Ask the system for every address of a host."""
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [str(info[4][0]) for info in found]
+    """Look a host up in a thread."""
+    return await asyncio.to_thread(look_up_host, host, port)
 
 
 class OutboundClient:
@@ -96,6 +100,7 @@ class OutboundClient:
         self._use_proxy = use_proxy
         self._keep_alive = keep_alive
         self._session: aiohttp.ClientSession | None = None
+        self._connections = UsedConnections()
 
     async def send(
         self,
@@ -152,6 +157,7 @@ class OutboundClient:
         session, self._session = self._session, None
         if session is not None:
             await session.close()
+            await self._connections.abort()
 
     async def _tls(self) -> ssl.SSLContext:
         return await asyncio.to_thread(tls_context, self._authority)
@@ -170,6 +176,7 @@ class OutboundClient:
                 ),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 timeout=aiohttp.ClientTimeout(total=None),
+                response_class=self._connections.response_class,
             )
         return self._session
 
@@ -177,6 +184,47 @@ class OutboundClient:
         """Check a host that is an address itself, which no resolver is asked for."""
         literal = literal_address(host)
         return self._address_rule(ip_address(literal)) if literal and self._address_rule else ""
+
+
+class UsedConnections:
+    """The connections that carried requests, so that none of them outlives its session.
+
+    One that was given up is closed by the library, which over TLS waits for the peer's farewell:
+    of a server that hangs it comes later than the loop lives.
+    """
+
+    def __init__(self) -> None:
+        record = self._record
+
+        class Response(aiohttp.ClientResponse):
+            async def start(self, connection: Connection) -> aiohttp.ClientResponse:
+                record(connection)
+                return await super().start(connection)
+
+        self._transports: set[asyncio.Transport] = set()
+        self.response_class: type[aiohttp.ClientResponse] = Response
+        """For a session, which records its connections here."""
+
+    async def abort(self) -> None:
+        """End what is still closing, once the session is closed."""
+        for transport in list(self._transports):
+            transport.abort()
+        for _ in range(3):  # the loop closes a socket two turns later
+            await asyncio.sleep(0)
+
+    def _record(self, connection: Connection) -> None:
+        transport, protocol = connection.transport, connection.protocol
+        closed = protocol.closed if protocol is not None else None
+        if transport is None or closed is None or transport in self._transports:
+            return
+        self._transports.add(transport)
+
+        def forget(closed: asyncio.Future[None]) -> None:
+            self._transports.discard(transport)
+            if not closed.cancelled():
+                closed.exception()  # taken note of, so that nobody calls it never retrieved
+
+        closed.add_done_callback(forget)
 
 
 class _ForbiddenAddress(OSError):
@@ -271,20 +319,26 @@ def describe_connection_error(error: Exception) -> str:
 
 
 def retry_delay(headers: Mapping[str, str]) -> float | None:
-    """Return how many seconds a response asks us to wait; None when it asks for nothing.
+    """Return how many seconds a response asks us to wait, by itself or by its rate limit."""
+    delay = retry_after(headers, longest=MAX_RETRY_DELAY)
+    if delay is None and rate_limit_remaining(headers) == "0":
+        reset = headers.get("x-ratelimit-reset", headers.get("ratelimit-reset", "")).strip()
+        now = _parse_http_date(headers.get("date", ""))
+        if now is not None and re.fullmatch(r"[0-9]{1,12}", reset):
+            return min(max(0.0, float(reset) - now), MAX_RETRY_DELAY)
+    return delay
+
+
+def retry_after(headers: Mapping[str, str], *, longest: float) -> float | None:
+    """Return the seconds that `Retry-After` asks for, at most so many; None when for nothing.
 
     A time of day is counted from the response's own, so that clocks need not agree.
     """
-    after = headers.get("retry-after", "").strip()
-    if re.fullmatch(r"[0-9]{1,9}", after):
-        return min(float(after), MAX_RETRY_DELAY)
-    now, until = _parse_http_date(headers.get("date", "")), _parse_http_date(after)
-    if until is None and rate_limit_remaining(headers) == "0":
-        reset = headers.get("x-ratelimit-reset", headers.get("ratelimit-reset", "")).strip()
-        until = float(reset) if re.fullmatch(r"[0-9]{1,12}", reset) else None
-    if now is None or until is None:
-        return None
-    return min(max(0.0, until - now), MAX_RETRY_DELAY)
+    text = headers.get("retry-after", "").strip()
+    if re.fullmatch(r"[0-9]{1,9}", text):
+        return min(float(text), longest)
+    until, now = _parse_http_date(text), _parse_http_date(headers.get("date", ""))
+    return None if until is None or now is None else min(max(0.0, until - now), longest)
 
 
 def rate_limit_remaining(headers: Mapping[str, str]) -> str:

@@ -1,6 +1,6 @@
 """Values and pure functions: no I/O, no clock, no randomness.
 
-The one sentence, module by module: `workload.py` and `desired.py` hold what is declared, `live.py`
+The one sentence, module by module: `workload.py` holds what is declared, `live.py`
 what was observed; `normalize.py` gives both one form, `diff.py` finds the changes, `drift.py` names
 them, `policy.py` decides, `plan.py` says what will be done, `outcome.py` what was. Start at
 `drift.py` and `policy.py`.

@@ -1,16 +1,20 @@
 """Says everything that is wrong with a declared workload, each with its reason and its fix.
 
-Called when a `WorkloadSpec` is built, so no target ever meets an invalid one.
+Called when a `WorkloadSpec` is built, so no target ever meets an invalid one. What one machine
+cannot do for a workload is said here too (`unsupported_fields`): the embedded target refuses these
+fields at plan time, and so does a client of a control plane that runs workloads on its own machine.
+Where the wire has to accept them, the same texts stand in the workload's status.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, fields
+from contextlib import suppress
+from dataclasses import MISSING, fields, replace
 from typing import TYPE_CHECKING, TypeGuard
 
-from holdfast.core.backends import Backend
+from holdfast.core.backends import BACKENDS, Backend
 from holdfast.core.command import (
     PLACEHOLDERS,
     leading_variable,
@@ -19,18 +23,23 @@ from holdfast.core.command import (
     unknown_placeholder,
 )
 from holdfast.core.errors import Problem
+from holdfast.core.model import DIGEST_PATTERN, REVISION_PATTERN, revision_refusal
 from holdfast.core.names import is_slug, slug_problems
-from holdfast.core.quantity import parse_duration, parse_quantity
+from holdfast.core.quantity import parse_duration, parse_moment, parse_quantity
 from holdfast.core.redact import quote_text
 from holdfast.core.scan import MAX_TEXT, oversize_problem, safe_name, scan_values, secret_argument
+from holdfast.core.tree import Tree
 
 if TYPE_CHECKING:
-    from holdfast.core.workload import WorkloadSpec
+    from holdfast.core.workload import Autoscaling, Resources, WorkloadSpec
 
 MAX_REPLICAS = 1_000
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _KEY = re.compile(r"[A-Za-z0-9._-]{1,253}")
+_REVISION = re.compile(f"(?=.{{1,200}}$){REVISION_PATTERN[1:-1]}")
+_DIGEST = re.compile(DIGEST_PATTERN[1:-1])
 _POLICIES = ("fixed", "scheduled", "autoscaling")
+_PRESETS = frozenset(preset for each in BACKENDS.values() for preset, _ in each.scaling_presets)
 
 
 def size_problem(spec: WorkloadSpec) -> Problem | None:
@@ -43,12 +52,15 @@ def spec_problems(spec: WorkloadSpec) -> list[Problem]:
     return [
         *_identity_problems(spec),
         *scan_values(_set_fields(spec)),
+        *_model_problems(spec),
         *_command_problems(spec),
         *_environment_problems(spec),
         *_amount_problems(spec),
         *_resource_problems(spec),
         *_canary_problems(spec),
         *_duration_problems(spec),
+        *_suspend_problems(spec),
+        *_adapter_problems(spec),
     ]
 
 
@@ -134,6 +146,40 @@ def _identity_problems(spec: WorkloadSpec) -> Iterator[Problem]:
             reason=f"{quote_text(str(task))} is not a task type.",
             fix="Use text2text, embedding, reranker, or another name from the reference.",
         )
+
+
+def _model_problems(spec: WorkloadSpec) -> Iterator[Problem]:
+    own = spec.canary.model_revision if spec.canary else None
+    for path, value in (("model_revision", spec.model_revision), ("canary.model_revision", own)):
+        if value is not None and not (isinstance(value, str) and _REVISION.fullmatch(value)):
+            yield Problem(
+                field=path,
+                reason="it is not a branch, a tag or a commit.",
+                fix="Give the 40 digits of a commit, or a name without spaces.",
+            )
+    digest = spec.canary.model_digest if spec.canary else None
+    for path, value in (("model_digest", spec.model_digest), ("canary.model_digest", digest)):
+        if value is not None and not (isinstance(value, str) and _DIGEST.fullmatch(value)):
+            yield Problem(
+                field=path,
+                reason="it is not sha256: and 64 digits of 0-9a-f.",
+                fix="Write what holdfast models digest says.",
+            )
+    if spec.cache is not None:
+        size = spec.cache.size
+        amount = parse_quantity(size) if isinstance(size, str | int | float) else None
+        if amount is None or amount <= 0:
+            yield Problem(
+                field="cache.size",
+                reason="it is not a quantity above 0.",
+                fix="Write it like 50Gi.",
+            )
+        if spec.cache.access_mode not in (None, "ReadWriteOnce", "ReadWriteMany"):
+            yield Problem(
+                field="cache.access_mode",
+                reason="it is neither ReadWriteOnce nor ReadWriteMany.",
+                fix="Leave it out, or give one of them.",
+            )
 
 
 def _command_problems(spec: WorkloadSpec) -> Iterator[Problem]:
@@ -231,7 +277,7 @@ def _argument_problems(path: str, arguments: Sequence[str]) -> Iterator[Problem]
 
 
 def _environment_problems(spec: WorkloadSpec) -> Iterator[Problem]:
-    for group in ("env", "config", "execution_policy_config"):
+    for group in ("env", "config", "execution_policy_config", "pod_template"):
         value = getattr(spec, group)
         if value is not None and not isinstance(value, Mapping):
             yield shape_problem(group, value)
@@ -280,6 +326,7 @@ def _environment_problems(spec: WorkloadSpec) -> Iterator[Problem]:
 
 def _amount_problems(spec: WorkloadSpec) -> Iterator[Problem]:
     yield from _count_problems("replicas", spec.replicas, low=0)
+    yield from _count_problems("nodes", spec.nodes, low=1)
     policy, config = spec.execution_policy, spec.execution_policy_config
     if policy is not None and policy not in _POLICIES:
         yield Problem(
@@ -314,6 +361,31 @@ def _amount_problems(spec: WorkloadSpec) -> Iterator[Problem]:
             yield Problem(
                 field="autoscaling.min", reason="it is above max.", fix="Lower min or raise max."
             )
+        yield from _scaling_metric_problems(scale)
+
+
+def _scaling_metric_problems(scale: Autoscaling) -> Iterator[Problem]:
+    metrics = scale.metrics
+    if metrics is not None and (not isinstance(metrics, tuple | list) or not metrics):
+        yield Problem(
+            field="autoscaling.metrics",
+            reason="it is not a list of at least one.",
+            fix="Give a metric and a target each, or leave it out.",
+        )
+    if scale.metric is not None and (metrics is not None or scale.preset is not None):
+        yield Problem(
+            field="autoscaling",
+            reason="what to scale by is said twice.",
+            fix="Give metric and target alone, or list all under metrics.",
+        )
+    if scale.preset is not None and scale.preset not in _PRESETS:
+        yield Problem(
+            field="autoscaling.preset",
+            reason=f"{quote_text(str(scale.preset))} is not a preset.",
+            fix=f"Use {' or '.join(sorted(_PRESETS))}, or name a metric.",
+        )
+    if scale.behavior is not None and not isinstance(scale.behavior, Mapping):
+        yield shape_problem("autoscaling.behavior", scale.behavior)
 
 
 def _policy_config_problems(policy: str, config: Mapping[str, object]) -> Iterator[Problem]:
@@ -342,20 +414,61 @@ def _policy_config_problems(policy: str, config: Mapping[str, object]) -> Iterat
             )
 
 
-def _resource_problems(spec: WorkloadSpec) -> Iterator[Problem]:
-    resources = spec.resources
-    if resources is None:
+def _adapter_problems(spec: WorkloadSpec) -> Iterator[Problem]:
+    if spec.adapters is None:
         return
+    from holdfast.core import custom_resource, lora  # they need what is here
+
+    wrong = [
+        replace(problem, field=f"adapters[{place}].{problem.field}")
+        for place, each in enumerate(spec.adapters)
+        for problem in custom_resource.format_problems(lora.LoraAdapter, each)
+    ]
+    yield from wrong
+    if wrong or not isinstance(spec.backend, str):
+        return
+    canary = spec.canary.command if spec.canary else None
+    args = spec.args if isinstance(spec.args, tuple) else ()
+    lines = [[part for part in args if isinstance(part, str)]]
+    for text in (spec.command, canary):
+        with suppress(ValueError):
+            lines.append(split_command(text) if isinstance(text, str) else [])
+    yield from lora.adapter_problems(spec.backend, spec.adapters, lines)
+
+
+def _resource_problems(spec: WorkloadSpec) -> Iterator[Problem]:
+    held = {"resources": spec.resources}
+    if spec.canary is not None:
+        held["canary.resources"] = spec.canary.resources
+    for path, resources in held.items():
+        if resources is not None:
+            yield from _amounts_of_resources(path, resources)
+
+
+def _amounts_of_resources(path: str, resources: Resources) -> Iterator[Problem]:
     for name in ("cpu", "memory", "gpu_memory"):
         value = getattr(resources, name)
         amount = parse_quantity(value) if isinstance(value, str | int | float) else None
         if value is not None and (amount is None or amount <= 0):
             yield Problem(
-                field=f"resources.{name}",
+                field=f"{path}.{name}",
                 reason="it is not a quantity above 0.",
                 fix="Write it like 4, 500m or 16Gi.",
             )
-    yield from _count_problems("resources.gpu", resources.gpu, low=0)
+    yield from _count_problems(f"{path}.gpu", resources.gpu, low=0)
+    devices: object = resources.accelerators
+    if devices is not None and not isinstance(devices, Mapping):
+        yield shape_problem(f"{path}.accelerators", devices)
+        return
+    for name, count in (devices or {}).items():
+        field = f"{path}.accelerators.{safe_name(name)}"
+        if not isinstance(name, str) or "/" not in name:
+            yield Problem(
+                field=field,
+                reason="it is not the name of an extended resource.",
+                fix="Write it with its domain, like amd.com/gpu.",
+            )
+        yield from _count_problems(field, count, low=1)
 
 
 def _canary_problems(spec: WorkloadSpec) -> Iterator[Problem]:
@@ -371,14 +484,36 @@ def _canary_problems(spec: WorkloadSpec) -> Iterator[Problem]:
         yield Problem(
             field="canary",
             reason="it is the same as the primary.",
-            fix="Give it a model, a command or an image of its own, or weight 0 for no canary.",
+            fix="Give it a model, revision, command, image, env or resources of its own, or weight "
+            "0 for no canary.",
         )
+    yield from _canary_variable_problems(canary.env, spec.secrets)
     if canary.analysis is not None:
         if canary.analysis.max is None and canary.analysis.min is None:
             yield Problem(
                 field="canary.analysis", reason="it has no bound.", fix="Give max, min or both."
             )
         yield from _count_problems("canary.analysis.rounds", canary.analysis.rounds, low=1)
+
+
+def _canary_variable_problems(env: object, secrets: object) -> Iterator[Problem]:
+    if env is None:
+        return
+    if not isinstance(env, Mapping):
+        yield shape_problem("canary.env", env)
+        return
+    for name, value in env.items():
+        field = f"canary.env.{safe_name(name)}"
+        if not isinstance(name, str) or not _ENV_NAME.fullmatch(name):
+            yield Problem(
+                field=field,
+                reason="it is not a variable name.",
+                fix="Use letters, digits and underscores, not a digit first.",
+            )
+        if not isinstance(value, str):
+            yield Problem(field=field, reason="it is not text.", fix="Quote the value.")
+        if isinstance(secrets, Mapping) and name in secrets:
+            yield Problem(field=field, reason="it is also listed under secrets.", fix="Keep one.")
 
 
 def _duration_problems(spec: WorkloadSpec) -> Iterator[Problem]:
@@ -401,6 +536,14 @@ def _duration_problems(spec: WorkloadSpec) -> Iterator[Problem]:
     if spec.rollout:
         times["rollout.drain_timeout"] = spec.rollout.drain_timeout
         yield from _count_problems("rollout.max_surge", spec.rollout.max_surge, low=1)
+    if spec.autoscaling:
+        times["autoscaling.idle_after"] = spec.autoscaling.idle_after
+        if spec.autoscaling.idle_after is not None and spec.autoscaling.min != 0:
+            yield Problem(
+                field="autoscaling.idle_after",
+                reason="it is for a workload that may have no replicas.",
+                fix="Give min=0, or leave it out.",
+            )
     if spec.canary and spec.canary.analysis:
         times["canary.analysis.interval"] = spec.canary.analysis.interval
     for field, value in times.items():
@@ -413,6 +556,20 @@ def _duration_problems(spec: WorkloadSpec) -> Iterator[Problem]:
                 reason="it is not a duration from 1ms to 24h.",
                 fix="Write it like 10s, 1m30s or 500ms.",
             )
+
+
+def _suspend_problems(spec: WorkloadSpec) -> Iterator[Problem]:
+    given = spec.suspend
+    if given is None:
+        return
+    if not isinstance(given.reason, str) or not given.reason.strip():
+        yield Problem(field="suspend.reason", reason="it is empty.", fix="Say why, for others.")
+    if given.until is not None and parse_moment(given.until) is None:
+        yield Problem(
+            field="suspend.until",
+            reason="it is not a time with its offset from UTC.",
+            fix="Write it like 2026-11-20T18:00:00Z.",
+        )
 
 
 def _count_problems(field: str, value: object, *, low: int) -> Iterator[Problem]:
@@ -428,3 +585,152 @@ def _count_problems(field: str, value: object, *, low: int) -> Iterator[Problem]
 
 def _is_int(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+_NO_WORKERS = "one machine has no workers to choose from."
+_NO_LIMITS = "local processes are started as they are, so this limit would not be enforced."
+
+
+def unsupported_fields(fields: Mapping[str, Tree]) -> list[Problem]:
+    """List the declared fields that a single machine would have to drop."""
+    return [
+        *_unsupported_process(fields),
+        *_unsupported_cache(fields),
+        *_unused_revisions(fields),
+        *_unsupported_scaling(fields),
+        *_unenforced_resources(fields),
+        *_unsupported_canary(fields),
+        *_unsupported_suspension(fields),
+    ]
+
+
+def _unsupported_process(fields: Mapping[str, Tree]) -> Iterator[Problem]:
+    if not fields.get("command"):
+        for name in ("image", "args"):
+            if fields.get(name) is not None:
+                yield Problem(
+                    field=name,
+                    reason="there is no container engine here.",
+                    fix="Give a command that starts the backend on this machine.",
+                )
+    if fields.get("pod_template") is not None:
+        yield Problem(
+            field="pod_template",
+            reason="there are no pods here.",
+            fix="Leave it out, or run the workload on Kubernetes.",
+        )
+    for name in ("worker_id", "gpu_resource_id"):
+        if fields.get(name) is not None:
+            yield Problem(field=name, reason=_NO_WORKERS, fix="Leave it out.")
+    if fields.get("nodes") not in (None, 1):
+        yield Problem(field="nodes", reason="one machine is one node.", fix="Leave it out.")
+
+
+def _unsupported_cache(fields: Mapping[str, Tree]) -> Iterator[Problem]:
+    canary = fields.get("canary")
+    own = canary if isinstance(canary, dict) else {}
+    if fields.get("cache") is not None:
+        yield Problem(
+            field="cache",
+            reason="nothing here downloads a model for several replicas.",
+            fix="Leave it out, and give the path that holdfast models download wrote to.",
+        )
+    for path, held in (("model_digest", fields), ("canary.model_digest", own)):
+        if held.get("model_digest") is not None:
+            yield Problem(
+                field=path,
+                reason="nothing here would check it.",
+                fix="Leave it out, and check it with holdfast models download --digest.",
+            )
+
+
+def _unused_revisions(fields: Mapping[str, Tree]) -> Iterator[Problem]:
+    """A revision that a process would not be started with."""
+    canary = fields.get("canary")
+    own = canary if isinstance(canary, dict) else {}
+    model, backend = fields.get("model"), fields.get("backend")
+    if not isinstance(model, str) or not isinstance(backend, str):
+        return  # parts of a workload, checked by themselves
+    for path, value, held in (
+        ("model_revision", fields.get("model_revision"), fields),
+        ("canary.model_revision", own.get("model_revision"), {**fields, **own}),
+    ):
+        if value is not None:
+            reason, fix = revision_refusal(
+                str(held.get("model")), backend, own_command=bool(held.get("command"))
+            )
+            if reason:
+                yield Problem(field=path, reason=reason, fix=fix)
+
+
+def _unsupported_scaling(fields: Mapping[str, Tree]) -> Iterator[Problem]:
+    scale = fields.get("autoscaling")
+    if isinstance(scale, dict) and (
+        scale.get("min") != scale.get("max") or scale.get("idle_after") is not None
+    ):
+        yield Problem(
+            field="autoscaling",
+            reason="nothing here changes the number of replicas by itself.",
+            fix="Give replicas, or the same min and max.",
+        )
+    policy = fields.get("execution_policy")
+    config = fields.get("execution_policy_config")
+    limits = config if isinstance(config, dict) else {}
+    if policy == "scheduled":
+        yield Problem(
+            field="execution_policy",
+            reason="workloads run here all the time, not by a schedule.",
+            fix="Use fixed, or give replicas.",
+        )
+    elif policy == "autoscaling" and limits.get("min_workers", 0) != limits.get("max_workers", 1):
+        yield Problem(
+            field="execution_policy",
+            reason="nothing here changes the number of replicas by itself.",
+            fix="Use fixed, or give the same min_workers and max_workers.",
+        )
+
+
+def _unenforced_resources(fields: Mapping[str, Tree]) -> Iterator[Problem]:
+    resources = fields.get("resources")
+    for name, value in (resources if isinstance(resources, dict) else {}).items():
+        if value is not None:
+            yield Problem(
+                field=f"resources.{name}",
+                reason=_NO_LIMITS,
+                fix="Leave it out, and limit the backend by its own flags or by the command.",
+            )
+
+
+def _unsupported_canary(fields: Mapping[str, Tree]) -> Iterator[Problem]:
+    canary = fields.get("canary")
+    if not isinstance(canary, dict):
+        return
+    if canary.get("image") is not None:
+        yield Problem(
+            field="canary.image",
+            reason="there is no container engine here.",
+            fix="Give the canary a command.",
+        )
+    if canary.get("env") is not None:
+        yield Problem(
+            field="canary.env",
+            reason="a canary runs here in the primary's environment.",
+            fix="Give the canary a command that sets it.",
+        )
+    if canary.get("resources") is not None:
+        yield Problem(field="canary.resources", reason=_NO_LIMITS, fix="Leave it out.")
+    if canary.get("analysis") is not None:
+        yield Problem(
+            field="canary.analysis",
+            reason="nothing here measures a canary.",
+            fix="Leave it out and set the weight by hand.",
+        )
+
+
+def _unsupported_suspension(fields: Mapping[str, Tree]) -> Iterator[Problem]:
+    if fields.get("suspend") is not None:
+        yield Problem(
+            field="suspend",
+            reason="it holds back the operator of a cluster, and there is none here.",
+            fix="Leave it out.",
+        )

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Generic, TypeVar, Union, get_args, get_origin
 
 from holdfast.core.check import shape_problem
 from holdfast.core.errors import InvalidSpec, Problem
-from holdfast.core.quantity import parse_duration
+from holdfast.core.quantity import MOMENT_PATTERN, parse_duration
 from holdfast.core.scan import safe_name, scan_values
 
 GROUP = "holdfast.dev"
@@ -94,6 +94,14 @@ CountOrNone = Annotated[
 ]
 Percent = Annotated[
     int, ValueFormat(description="a percentage from 0 to 100", minimum=0, maximum=100)
+]
+Moment = Annotated[
+    str,
+    ValueFormat(
+        description="a time such as 2026-11-20T18:00:00Z",
+        pattern=MOMENT_PATTERN,
+        max_length=40,
+    ),
 ]
 ObjectName = Annotated[
     str,

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from holdfast.core.desired import Desired
 from holdfast.core.diff import Change, diff, same_value
+from holdfast.core.engine_report import RuntimeDifference
 from holdfast.core.live import Absent, Live, Observation, Unknown, Writer
 from holdfast.core.normalize import WORKLOAD_RULES, normalize_workload
 from holdfast.core.tree import Fields, Path
+from holdfast.core.workload import Desired
 
 
 class DriftKind(StrEnum):
@@ -20,6 +21,14 @@ class DriftKind(StrEnum):
     IMAGE = "image"
     RESOURCE = "resource"
     SECRET = "secret"
+    MODEL = "model"
+    """The branch of a pinned model moved on; nothing live differs by that."""
+    RUNTIME = "runtime"
+    """What a replica serves, by its engine's own word."""
+
+
+OBJECT_DRIFT_KINDS = tuple(kind for kind in DriftKind if kind is not DriftKind.RUNTIME)
+"""What an object can drift in. What its pods serve is the operator's to find."""
 
 
 class Situation(StrEnum):
@@ -116,7 +125,11 @@ def find_drift(*, desired: Desired, live: Observation) -> Drift:
         case Live():
             changes = _changes(desired.fields, live.fields)
             written = tuple(drifted_field(change, live.writers) for change in changes)
-            fields = (*written, *_not_running(desired, live, {each.path for each in changes}))
+            fields = (
+                *written,
+                *_not_running(desired, live, {each.path for each in changes}),
+                *map(runtime_drift, live.status.runtime),
+            )
             situation = Situation.DRIFTED if fields else Situation.IN_SYNC
             return Drift(desired=desired, live=live, situation=situation, fields=fields)
 
@@ -168,6 +181,19 @@ def _not_running(desired: Desired, live: Live, known: set[Path]) -> list[Drifted
                 change=change, kind=DriftKind.RESOURCE, evidence=failed.reason
             )
     return [found[path] for path in sorted(found)]
+
+
+def runtime_drift(difference: RuntimeDifference) -> DriftedField:
+    """Give what a replica serves otherwise than declared its place among the other fields."""
+    return DriftedField(
+        change=Change(
+            path=("runtime", difference.pod, difference.field),
+            desired=difference.declared,
+            live=difference.served,
+        ),
+        kind=DriftKind.RUNTIME,
+        evidence="told by its engine",
+    )
 
 
 def _equal(desired: Fields, live: Fields) -> bool:

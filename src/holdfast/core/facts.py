@@ -8,9 +8,7 @@ beside its other values, for GitOps in `core/gitops/facts.py`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, TypeVar
-
-F_contra = TypeVar("F_contra", bound="Fact", contravariant=True)
+from typing import ClassVar
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,10 +19,3 @@ class Fact:
     """The reason of its Kubernetes Event; empty for what is no Event."""
     warning: ClassVar[bool] = False
     """True for an Event of type Warning."""
-
-
-class FactSink(Protocol[F_contra]):
-    """Somewhere facts are told."""
-
-    async def tell(self, fact: F_contra) -> None:
-        """Say it wherever it belongs."""

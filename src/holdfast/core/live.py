@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TypeAlias
 
+from holdfast.core.engine_report import RuntimeDifference
 from holdfast.core.names import WorkloadId
 from holdfast.core.tree import Fields
 
@@ -79,8 +80,18 @@ class Status:
     """Replicas that do not run what is written, although they were tried."""
     outdated: tuple[OutdatedReplica, ...] = ()
     """Replicas that run something else: during a rollout, and for good once it has failed."""
+    suspended: str = ""
+    """Why, and until when, nothing is written to its objects; empty while that is not so."""
+    scaled_to_zero: str = ""
+    """Since when it has no replicas because nobody asks, in words; empty while that is not so."""
+    wake_budget: int | None = None
+    """Seconds within which a request starts a workload without replicas; None where none does."""
     drift_unknown: str = ""
     """Why nobody can say whether its objects have drifted; empty where that is not in doubt."""
+    runtime: tuple[RuntimeDifference, ...] = ()
+    """What replicas serve otherwise than it was declared, by their engines' own word."""
+    runtime_unknown: str = ""
+    """What replicas serve that nobody could tell, and why; empty where all of it was told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,10 +35,10 @@ class Rules:
 _OPAQUE = Rules()
 WORKLOAD_RULES = Rules(
     quantities=frozenset({"cpu", "memory", "gpu_memory"}),
-    durations=frozenset({"interval", "timeout", "startup", "drain_timeout"}),
+    durations=frozenset({"interval", "timeout", "startup", "drain_timeout", "idle_after"}),
     commands=frozenset({"command"}),
-    exclusive=frozenset({"env", "secrets", "config", "canary"}),
-    opaque=frozenset({"env", "secrets", "config"}),
+    exclusive=frozenset({"env", "secrets", "config", "canary", "suspend", "pod_template"}),
+    opaque=frozenset({"env", "secrets", "config", "pod_template"}),
 )
 
 

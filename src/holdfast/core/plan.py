@@ -7,10 +7,12 @@ plans of workloads and of objects have in common is `StepPlan`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
 
+from holdfast.core.cost import NO_COST, Cost, CostKind
+from holdfast.core.diff import same_value
 from holdfast.core.drift import Drift, DriftedField, DriftKind, Situation
 from holdfast.core.errors import StalePlan
 from holdfast.core.live import Absent, Live, Observation, Unknown, Writer
@@ -35,6 +37,7 @@ class Disruption(StrEnum):
     RESTART = "rolling-restart"
     """New processes start before the old ones end: slower for a while, nothing lost."""
     STOP = "stop"
+    """For a while, or for good, nothing answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +45,8 @@ class Step:
     """One action on one workload.
 
     `write` holds the top-level fields to be written, whole. `uid` and `version` are what was
-    seen; None means that nothing was there.
+    seen; None means that nothing was there. `disruption` is what follows from the fields alone
+    until the target has said what the step costs.
     """
 
     id: WorkloadId
@@ -53,6 +57,9 @@ class Step:
     write: Fields
     uid: str | None
     version: str | None
+    cost: Cost | None = None
+    """What carrying it out does to the replicas that answer now, by the word of the target; None
+    where nobody was asked, or nobody can tell."""
 
 
 class PlanStep(Protocol):
@@ -67,9 +74,22 @@ S = TypeVar("S", bound=PlanStep)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepPlan(Generic[S]):
-    """Steps in the order in which they are carried out, named by their digest."""
+    """Steps in the order in which they are carried out."""
 
     steps: tuple[S, ...]
+
+    @property
+    def changes(self) -> tuple[S, ...]:
+        """The steps that do something."""
+        return tuple(step for step in self.steps if step.action is not Action.NOTHING)
+
+    def __bool__(self) -> bool:
+        return bool(self.changes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewablePlan(StepPlan[S]):
+    """A plan that is approved and carried out later, named by its digest."""
 
     @property
     def basis(self) -> Tree:
@@ -87,17 +107,9 @@ class StepPlan(Generic[S]):
         """A short name for the digest."""
         return "plan-" + self.digest.removeprefix("sha256:")[:8]
 
-    @property
-    def changes(self) -> tuple[S, ...]:
-        """The steps that do something."""
-        return tuple(step for step in self.steps if step.action is not Action.NOTHING)
-
-    def __bool__(self) -> bool:
-        return bool(self.changes)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan(StepPlan[Step]):
+class Plan(ReviewablePlan[Step]):
     """What will be done to workloads, in order."""
 
     @property
@@ -122,8 +134,8 @@ class Plan(StepPlan[Step]):
 
 
 RESTART_FIELDS = frozenset(
-    "model backend command image args env secrets config vllm_version worker_id gpu_resource_id"
-    " resources".split()
+    "model model_revision model_digest cache backend command image args env secrets config"
+    " vllm_version worker_id gpu_resource_id resources adapters pod_template nodes".split()
 )
 """Fields whose change means new processes."""
 
@@ -155,6 +167,23 @@ def delete_plan(live: Live) -> Plan:
             ),
         )
     )
+
+
+_DISRUPTIONS = {
+    CostKind.NONE: Disruption.NONE,
+    CostKind.ROLLING: Disruption.RESTART,
+    CostKind.GAP: Disruption.STOP,
+    CostKind.RECREATE: Disruption.STOP,
+}
+
+
+def with_cost(step: Step, cost: Cost | None) -> Step:
+    """Say of a step what it costs; the target knows better than its fields what it disrupts."""
+    if step.action is Action.NOTHING:
+        cost = NO_COST
+    if cost is None:
+        return step
+    return replace(step, cost=cost, disruption=_DISRUPTIONS[cost.kind])
 
 
 def check_fresh(plan: Plan, observed: Mapping[WorkloadId, Observation]) -> None:
@@ -198,7 +227,8 @@ def _step(drift: Drift) -> Step:
         dict.fromkeys(
             field.change.path[0]
             for field in drift.fields
-            if field.kind is not DriftKind.RESOURCE  # a replica is started, not written
+            # A replica is started, and told what to serve, not written.
+            if field.kind not in (DriftKind.RESOURCE, DriftKind.RUNTIME)
         )
     )
     write = _fields_to_write(names, desired=drift.desired.fields, live=live.fields)
@@ -248,6 +278,10 @@ def _amount(desired: Fields, live: Fields) -> Fields:
     for name in AMOUNT_FIELDS:
         if name in desired:
             write[name] = _merge_field(name, desired[name], live.get(name) if same else None)
+    scale = write.get("autoscaling")
+    if isinstance(scale, dict) and scale.get("min") != 0:
+        # How long nobody asked counts only where there may be no replicas, so it ends with that.
+        write["autoscaling"] = {key: item for key, item in scale.items() if key != "idle_after"}
     return write
 
 
@@ -263,7 +297,10 @@ def _merge_field(name: str, desired: Tree, live: Tree) -> Tree:
 
 
 def _digest_basis(step: Step) -> Tree:
+    # Only where there is one: plans that were saved before it existed stay valid.
+    cost: Fields = {"cost": list(step.cost.basis)} if step.cost else {}
     return {
+        **cost,
         "id": str(step.id),
         "action": step.action.value,
         "reason": step.reason,
@@ -297,3 +334,45 @@ def _writer_basis(writer: Writer | None) -> Tree:
 def _last_writer(live: Live) -> str | None:
     dated = [(writer.at.timestamp(), str(writer)) for writer in live.writers.values() if writer.at]
     return max(dated)[1] if dated else None
+
+
+_AMOUNT_GROUPS = (("replicas",), ("autoscaling",), ("execution_policy", "execution_policy_config"))
+"""Three ways to say how many run; writing one clears the others."""
+
+
+def fields_after_write(fields: Mapping[str, Tree], write: Mapping[str, Tree]) -> Fields:
+    """Give the fields after a write of whole top-level fields; None removes one."""
+    after = {**fields, **write}
+    for group in _AMOUNT_GROUPS:
+        if any(write.get(name) is not None for name in group):
+            for other in AMOUNT_FIELDS:
+                if other not in group and other not in write:
+                    after.pop(other, None)
+    return {name: value for name, value in after.items() if value is not None}
+
+
+def declared_after_write(
+    names: Iterable[str], *, declared: Mapping[str, Tree], before: Fields, after: Fields
+) -> Fields:
+    """Merge the fields that were just written into the declaration."""
+    merged = dict(declared)
+    for name in names:
+        if name not in after:
+            merged.pop(name, None)
+        elif name in WORKLOAD_RULES.exclusive:
+            merged[name] = after[name]
+        else:
+            merged[name] = _without_carried_along(after[name], merged.get(name), before.get(name))
+    return merged
+
+
+def _without_carried_along(wrote: Tree, declared: Tree, live: Tree) -> Tree:
+    """Leave out what a writer only carried along: a key as it was, and never declared."""
+    if not isinstance(wrote, dict) or not isinstance(live, dict):
+        return wrote
+    known = declared if isinstance(declared, dict) else {}
+    return {
+        key: _without_carried_along(value, known.get(key), live.get(key))
+        for key, value in wrote.items()
+        if key in known or not same_value(value, live.get(key))
+    }

@@ -23,7 +23,8 @@ class Policy(IntEnum):
     PLAN = 2
     REFUSE = 3
     REVIEW = 4
-    PULL_REQUEST = 5
+    PROPOSE = 5
+    """Ask by a change that somebody accepts elsewhere, such as a pull request."""
     HEAL = 6
 
 
@@ -76,7 +77,7 @@ class DecisionAction(StrEnum):
     REFUSE = "refuse"
     REVIEW = "review"
     """Keep a plan until a person approves it."""
-    PULL_REQUEST = "pull-request"
+    PROPOSE = "propose"
     WAIT = "wait"
     """It is being deleted."""
     HOLD = "hold"
@@ -258,8 +259,8 @@ def _decide_drifted(policy: Policy, now: Circumstances) -> Decision:
             return Decision(action=DecisionAction.REFUSE, reason=Reason.POLICY)
         case Policy.REVIEW:
             return Decision(action=DecisionAction.REVIEW, reason=Reason.POLICY)
-        case Policy.PULL_REQUEST:
-            return Decision(action=DecisionAction.PULL_REQUEST, reason=Reason.POLICY)
+        case Policy.PROPOSE:
+            return Decision(action=DecisionAction.PROPOSE, reason=Reason.POLICY)
         case Policy.HEAL:
             obstacle = _obstacle(now)
             if obstacle is None:

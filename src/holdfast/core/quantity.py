@@ -1,8 +1,9 @@
-"""Kubernetes-style quantities and durations, read exactly and written one way."""
+"""Kubernetes-style quantities, durations and times, read exactly and written one way."""
 
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from decimal import Context, Decimal
 
 _QUANTITY = re.compile(
@@ -21,6 +22,9 @@ _DURATION = re.compile(
     r"(?:([0-9]+)h)?(?:([0-9]+)m)?(?:([0-9]+(?:\.[0-9]+)?)s)?(?:([0-9]+)ms)?"
     r"|([0-9]+(?:\.[0-9]+)?)"
 )
+MOMENT_PATTERN = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(Z|[+-]\d\d:\d\d)$"
+"""RFC 3339 in whole seconds, with the offset that makes it one moment for everybody."""
+_MOMENT = re.compile(MOMENT_PATTERN)
 _SECONDS = (Decimal(3600), Decimal(60), Decimal(1), Decimal("0.001"), Decimal(1))
 _EXACT = Context(prec=100)
 _MAX_LENGTH = 40
@@ -72,6 +76,16 @@ def parse_duration(value: str | int | float) -> float | None:
         return None
     parts = zip(found.groups(), _SECONDS, strict=True)
     return float(sum(Decimal(part) * unit for part, unit in parts if part))
+
+
+def parse_moment(value: object) -> datetime | None:
+    """Return the time of `2026-11-20T18:00:00Z`; None for what is none, or no day there is."""
+    if not isinstance(value, str) or not _MOMENT.match(value):
+        return None
+    try:
+        return datetime.fromisoformat(value)
+    except ValueError:
+        return None
 
 
 def format_seconds(seconds: float) -> str:

@@ -15,12 +15,12 @@ from holdfast.core.tree import Tree
 MASK = "***"
 _MIN_CREDENTIAL_LENGTH = 12
 
-TOKEN = re.compile(r"ik_(?:sdk|live)_([0-9A-Za-z]{1,64})_[0-9A-Za-z]+")
+TOKEN = re.compile(r"ik_(?:sdk|live|ui|link)_([0-9A-Za-z]{1,64})_[0-9A-Za-z]+")
 # Each alternative can start only where its own run of characters starts, or always matches once
 # it has read far: so a hostile text is read once, and not once for each of its characters.
 _CREDENTIALS = re.compile(
     r"""(?x)
-    ik_(?:sdk|live)_(?:[0-9A-Za-z]+_[0-9A-Za-z_-]+|[0-9A-Za-z-]{12,})
+    ik_(?:sdk|live|ui|link)_(?:[0-9A-Za-z]+_[0-9A-Za-z_-]+|[0-9A-Za-z-]{12,})
     | (?<![A-Za-z0-9])(?:
         hf_[A-Za-z0-9]{16,} | sk-[A-Za-z0-9_-]{16,} | gh[pousr]_[A-Za-z0-9]{20,}
       | github_pat_[A-Za-z0-9_]{20,} | glpat-[A-Za-z0-9_-]{16,}

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from difflib import unified_diff
 
+from holdfast.core.cost import describe_cost
 from holdfast.core.drift import DriftedField
 from holdfast.core.plan import Action, Disruption, Plan, Step
 from holdfast.core.quantity import canonical_quantity, parse_quantity, readable_quantity
@@ -27,13 +28,6 @@ _AMOUNTS = frozenset({"memory", "gpu_memory", "gpuMemory", "storage", "ephemeral
 _AMOUNTS_IN = frozenset({"resources", "requests", "limits", "hard", "capacity"})
 
 
-_DISRUPTION_TEXT = {
-    Disruption.NONE: "in place, nothing restarts",
-    Disruption.RESTART: "rolling restart, no request lost",
-    Disruption.STOP: "stops serving",
-}
-
-
 def step_symbol(step: Step, *, ascii_only: bool = False) -> str:
     """Return the symbol of a step; it carries the meaning without colour."""
     match step.action:
@@ -43,10 +37,15 @@ def step_symbol(step: Step, *, ascii_only: bool = False) -> str:
             return "-"
         case Action.NOTHING:
             return "="
-        case Action.UPDATE if step.disruption is Disruption.RESTART:
+        case Action.UPDATE if _restarts(step):
             return "~r" if ascii_only else "~↻"
         case _:
             return "~"
+
+
+def _restarts(step: Step) -> bool:
+    """Whether replicas are replaced; by the fields alone where the cost is unknown."""
+    return step.cost.pods > 0 if step.cost else step.disruption is Disruption.RESTART
 
 
 def plan_text(plan: Plan, *, paint: Painter = no_paint, ascii_only: bool = False) -> str:
@@ -57,7 +56,7 @@ def plan_text(plan: Plan, *, paint: Painter = no_paint, ascii_only: bool = False
             step.action, TextStyle.CHANGE
         )
         shown = step_symbol(step, ascii_only=ascii_only)
-        what = _DISRUPTION_TEXT[step.disruption] if step.action is not Action.CREATE else "create"
+        what = f"{step.action}: {describe_step_cost(step, ascii_only=ascii_only)}"
         lines.append(f"  {paint(f'{shown:<2}', style)} {step.id}    {paint(what, TextStyle.FAINT)}")
         lines.extend(_change_rows(step, paint, ascii_only))
         lines.extend(_created_rows(step, paint, ascii_only))
@@ -65,6 +64,13 @@ def plan_text(plan: Plan, *, paint: Painter = no_paint, ascii_only: bool = False
         lines.append("")
     lines.append(plan_summary(plan))
     return "\n".join(lines)
+
+
+def describe_step_cost(step: Step, *, ascii_only: bool = False) -> str:
+    """Say what a step costs. A workload is replicas, whatever they run as on its target."""
+    ends = step.cost is None and step.action is Action.DELETE
+    said = "stops serving" if ends else describe_cost(step.cost, "replica")
+    return escape_unprintable(redact(said), ascii_only=ascii_only)
 
 
 def plan_summary(plan: Plan) -> str:
@@ -86,7 +92,7 @@ def plan_markdown(plan: Plan) -> str:
     lines = [f"**{plan_summary(plan)}**", ""]
     for step in plan.changes:
         lines.append(f"#### `{step_symbol(step)}` {step.id}")
-        lines.append("")
+        lines += ["", f"{step.action}: {_code(describe_step_cost(step))}", ""]
         if step.fields:
             lines += ["| field | live | declared | kind | changed by |", "|---|---|---|---|---|"]
             lines += [
@@ -127,7 +133,8 @@ def plan_html(plan: Plan) -> str:
     rows = ""
     for step in plan.changes:
         head = html.escape(f"{step_symbol(step)} {step.id}")
-        rows += f"<tr><th colspan=4 style='text-align:left'><code>{head}</code></th></tr>"
+        cost = html.escape(describe_step_cost(step))
+        rows += f"<tr><th colspan=4 style='text-align:left'><code>{head}</code> {cost}</th></tr>"
         for field in step.fields:
             cells = (
                 _path_text(field),

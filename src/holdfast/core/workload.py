@@ -1,4 +1,4 @@
-"""What a user declares, checked when built.
+"""What a user declares, checked when built, and placed in a project.
 
 One list of fields, the same in Python and in YAML. A field left unset means "not mine":
 it is never compared and never written.
@@ -7,7 +7,7 @@ it is never compared and never written.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from functools import wraps
 from typing import TypeVar
@@ -15,10 +15,11 @@ from typing import TypeVar
 from holdfast.core import check
 from holdfast.core.backends import Backend
 from holdfast.core.errors import Problem, ValidationError
-from holdfast.core.names import MAX_SLUG, canonical_slug
+from holdfast.core.lora import LoraAdapter
+from holdfast.core.names import MAX_SLUG, WorkloadId, canonical_slug
 from holdfast.core.redact import redact
 from holdfast.core.scan import safe_name
-from holdfast.core.tree import Fields, Tree, plain_tree
+from holdfast.core.tree import Fields, Tree, digest, plain_tree
 
 
 class TaskType(StrEnum):
@@ -63,6 +64,8 @@ class Resources:
     memory: str | None = None
     gpu: int | None = None
     gpu_memory: str | None = None
+    accelerators: Mapping[str, int] | None = None
+    """How many of any other accelerator, by the name of its resource: `amd.com/gpu: 1`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +75,22 @@ class Autoscaling:
     min: int
     max: int
     metric: str | None = None
+    target: float | None = None
+    metrics: tuple[ScalingMetric, ...] | None = None
+    """Several, instead of `metric`; the one that asks for most replicas counts."""
+    preset: str | None = None
+    """`queue` or `kv-cache`: the metric of the backend for it, with its usual target."""
+    behavior: Mapping[str, Tree] | None = None
+    """How fast the number changes, as autoscaling/v2 of Kubernetes writes it."""
+    idle_after: str | float | None = None
+    """With `min=0`: how long without a request until there are no replicas; 10 minutes if unset."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingMetric:
+    """One of several metrics to scale by."""
+
+    metric: str
     target: float | None = None
 
 
@@ -96,15 +115,39 @@ class Canary:
 
     weight: int
     model: str | None = None
+    model_revision: str | None = None
+    model_digest: str | None = None
     command: str | None = None
     image: str | None = None
     replicas: int | None = None
+    env: Mapping[str, str] | None = None
+    """Beside the primary's variables, and instead of those of the same name."""
+    resources: Resources | None = None
+    """Each field that is given takes the place of the primary's."""
     analysis: Analysis | None = None
 
     @property
     def is_none(self) -> bool:
         """True when nothing sets it apart from the primary: there is no canary."""
-        return self.model is None and self.command is None and self.image is None
+        own = (
+            self.model,
+            self.model_revision,
+            self.model_digest,
+            self.command,
+            self.image,
+            self.env,
+            self.resources,
+        )
+        return all(each is None for each in own)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cache:
+    """Have models downloaded once for all replicas, into a volume of the workload's own."""
+
+    size: str
+    storage_class: str | None = None
+    access_mode: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +169,19 @@ class Health:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Suspend:
+    """Have a cluster's operator write nothing to the workload's objects for a while.
+
+    Declared as a whole. Leaving the field out of a spec would only say that it is not yours: to
+    end a suspension, declare it with an `until` that has passed.
+    """
+
+    reason: str
+    until: str | None = None
+    """RFC 3339, such as `2026-11-20T18:00:00Z`; left unset, it has no end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadSpec:
     """A declared inference workload.
 
@@ -140,6 +196,11 @@ class WorkloadSpec:
     project: str | None = None
     description: str | None = None
     task_type: TaskType | str | None = None
+    model_revision: str | None = None
+    """Of a repository: a commit pins it, a branch or a tag does not."""
+    model_digest: str | None = None
+    """Of the files that a cache holds; another content is not served."""
+    cache: Cache | None = None
     command: str | None = None
     """Run without a shell. `${PORT}` and `${HOST}` are filled in where it runs."""
     image: str | None = None
@@ -159,6 +220,14 @@ class WorkloadSpec:
     canary: Canary | None = None
     rollout: Rollout | None = None
     health: Health | None = None
+    nodes: int | None = None
+    """How many machines, each with the declared resources, make up one replica."""
+    suspend: Suspend | None = None
+    adapters: tuple[LoraAdapter, ...] | None = None
+    """All LoRA adapters that are to be loaded: an empty list says none. Left unset, they are not
+    yours, and neither loaded nor compared."""
+    pod_template: Mapping[str, Tree] | None = None
+    """For Kubernetes: `metadata` and `spec` that are put over the rendered pod template."""
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -168,6 +237,7 @@ class WorkloadSpec:
         for name, kind in NESTED_TYPES.items():
             put(self, name, _build_nested(kind, getattr(self, name), name, shapes))
         put(self, "secrets", _build_secret_refs(self.secrets, shapes))
+        put(self, "adapters", _build_adapters(self.adapters, shapes))
         if isinstance(self.args, list):
             put(self, "args", tuple(self.args))
         for name, enum in _ENUMS.items():
@@ -181,7 +251,16 @@ class WorkloadSpec:
                 f"The spec of workload {shown or '(unnamed)'} has {count}.", problems=problems
             )
         put(self, "slug", canonical_slug(self.slug or self.name))
-        for name in ("env", "config", "execution_policy_config"):  # ours: the caller keeps theirs
+        if self.autoscaling and self.autoscaling.behavior is not None:
+            rules = self.autoscaling.behavior
+            behavior = {str(name): _plain_value(part) for name, part in rules.items()}
+            put(self, "autoscaling", replace(self.autoscaling, behavior=behavior))
+        for name in (
+            "env",
+            "config",
+            "execution_policy_config",
+            "pod_template",
+        ):  # ours: the caller keeps theirs
             value = getattr(self, name)
             put(self, name, None if value is None else _plain_value(value))
 
@@ -222,11 +301,13 @@ WorkloadSpec.__init__ = _init_by_place(WorkloadSpec.__init__)  # type: ignore[me
 
 IDENTITY_FIELDS = frozenset({"slug", "project"})
 NESTED_TYPES: dict[str, type] = {
+    "cache": Cache,
     "autoscaling": Autoscaling,
     "resources": Resources,
     "canary": Canary,
     "rollout": Rollout,
     "health": Health,
+    "suspend": Suspend,
 }
 _ENUMS: dict[str, type[StrEnum]] = {
     "backend": Backend,
@@ -234,6 +315,28 @@ _ENUMS: dict[str, type[StrEnum]] = {
     "execution_policy": ExecutionPolicy,
 }
 SPEC_FIELDS = tuple(field.name for field in fields(WorkloadSpec))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desired:
+    """What was declared for one workload. Fields that are not here are not ours."""
+
+    id: WorkloadId
+    fields: Fields
+    source: str | None = None
+    """Where it was declared, for people: a file and line, or None for Python."""
+
+    @property
+    def revision(self) -> str:
+        """A digest that is equal for equal declarations."""
+        return digest({"id": str(self.id), "fields": self.fields})
+
+
+def desired_of(spec: WorkloadSpec, *, project: str, source: str | None = None) -> Desired:
+    """Place a spec in a project."""
+    where = WorkloadId(project=spec.project or project, slug=spec.slug)
+    return Desired(id=where, fields=spec.fields(), source=source)
+
 
 T = TypeVar("T")
 
@@ -249,8 +352,14 @@ def _build_nested(kind: type[T], value: object, name: str, problems: list[Proble
     unknown = [str(key) for key in value if key not in known]
     problems.extend(check.unknown_problem(f"{name}.{key}", sorted(known)) for key in unknown)
     given = {str(key): item for key, item in value.items() if key in known}
-    if kind is Canary and "analysis" in given:
-        given["analysis"] = _build_nested(Analysis, given["analysis"], f"{name}.analysis", problems)
+    for part, inner in (("analysis", Analysis), ("resources", Resources)):
+        if kind is Canary and part in given:
+            given[part] = _build_nested(inner, given[part], f"{name}.{part}", problems)
+    if kind is Autoscaling and isinstance(given.get("metrics"), list | tuple):
+        given["metrics"] = tuple(
+            _build_nested(ScalingMetric, {} if each is None else each, f"{name}.metrics", problems)
+            for each in given["metrics"]
+        )
     try:
         return kind(**given)
     except TypeError:
@@ -270,6 +379,19 @@ def _build_secret_refs(value: object, problems: list[Problem]) -> dict[str, obje
         )
         for name, ref in value.items()
     }
+
+
+def _build_adapters(value: object, problems: list[Problem]) -> tuple[object, ...] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list | tuple):
+        problems.append(check.shape_problem("adapters", value))
+        return None
+    built = [
+        _build_nested(LoraAdapter, {} if each is None else each, f"adapters[{place}]", problems)
+        for place, each in enumerate(value)
+    ]
+    return tuple(each for each in built if each is not None)
 
 
 def _coerce_enum(enum: type[StrEnum], value: object) -> object:
@@ -293,4 +415,6 @@ def _plain_value(item: object) -> Tree:
         return {str(key): _plain_value(inner) for key, inner in item.items()}
     if hasattr(type(item), "__dataclass_fields__"):
         return _plain_fields(item)
+    if isinstance(item, tuple):
+        return [_plain_value(inner) for inner in item]
     return plain_tree(item)

@@ -6,10 +6,25 @@ And the address at which each is reached. For `operator` and `gitops`.
 from __future__ import annotations
 
 from holdfast.core.tree import Fields, Tree
-from holdfast.install.settings import GITOPS_NAME, OPERATOR_NAME, GitopsInstallation, Installation
+from holdfast.install.settings import (
+    DEFAULT_LOG_LEVEL,
+    GITOPS_NAME,
+    OPERATOR_NAME,
+    GitopsInstallation,
+    Installation,
+    PodSettings,
+)
 
 HTTP_PORT = 8080
 RUN_AS_USER = 65532
+OPERATOR_RESOURCES: Fields = {
+    "requests": {"cpu": "100m", "memory": "256Mi"},
+    "limits": {"memory": "1Gi"},
+}
+GITOPS_RESOURCES: Fields = {
+    "requests": {"cpu": "200m", "memory": "512Mi", "ephemeral-storage": "1Gi"},
+    "limits": {"memory": "2Gi"},
+}
 
 
 def object_metadata(name: str, installation: Installation, labels: Fields) -> Fields:
@@ -42,6 +57,38 @@ def pod_name_env() -> list[Tree]:
         {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}
         for name, path in (("POD_NAME", "metadata.name"), ("POD_NAMESPACE", "metadata.namespace"))
     ]
+
+
+def pod_template(pod: Fields, labels: Fields, settings: PodSettings) -> Fields:
+    """A pod with the labels that select it, and what the cluster's owner adds."""
+    metadata: Fields = {"labels": {**labels, **settings.labels}}
+    if settings.annotations:
+        metadata["annotations"] = settings.annotations
+    return {"metadata": metadata, "spec": pod}
+
+
+def pod_placement(installation: Installation, settings: PodSettings) -> Fields:
+    """Where a pod may run, how urgently, and with which credentials its image is pulled."""
+    chosen: Fields = {
+        "imagePullSecrets": [{"name": name} for name in installation.pull_secrets],
+        "nodeSelector": settings.node_selector,
+        "tolerations": settings.tolerations,
+        "affinity": settings.affinity,
+        "priorityClassName": settings.priority_class,
+    }
+    return {name: value for name, value in chosen.items() if value}
+
+
+def container_image(installation: Installation) -> Fields:
+    """What a container runs."""
+    policy = installation.pull_policy
+    return {"image": installation.image, **({"imagePullPolicy": policy} if policy else {})}
+
+
+def log_arguments(installation: Installation) -> list[Tree]:
+    """How much a controller logs, where that is not the default."""
+    level = installation.log_level
+    return [] if level == DEFAULT_LOG_LEVEL else [f"--log-level={level}"]
 
 
 def container_ports() -> list[Tree]:
@@ -92,10 +139,9 @@ def operator_deployment(installation: Installation, labels: Fields, selector: Fi
         "spec": {
             "replicas": installation.replicas,
             "selector": {"matchLabels": selector},
-            "template": {
-                "metadata": {"labels": labels},
-                "spec": _operator_pod(installation, selector),
-            },
+            "template": pod_template(
+                _operator_pod(installation, selector), labels, installation.pod
+            ),
         },
     }
 
@@ -109,12 +155,13 @@ def operator_arguments(installation: Installation) -> list[Tree]:
         line += [f"--gateway={gateway.namespace}/{gateway.name}", f"--domain={gateway.domain}"]
     if installation.prometheus is not None:
         line.append(f"--prometheus={installation.prometheus}")
-    return line
+    line += [f"--model-hub={url}" for url in installation.model_hubs] or ["--no-model-heads"]
+    return line + log_arguments(installation)
 
 
 def _operator_pod(installation: Installation, selector: Fields) -> Fields:
     return {
-        "serviceAccountName": OPERATOR_NAME,
+        "serviceAccountName": installation.pod.account or OPERATOR_NAME,
         "securityContext": pod_security_context(),
         "topologySpreadConstraints": [
             {
@@ -124,6 +171,7 @@ def _operator_pod(installation: Installation, selector: Fields) -> Fields:
                 "labelSelector": {"matchLabels": selector},
             }
         ],
+        **pod_placement(installation, installation.pod),
         "terminationGracePeriodSeconds": 30,
         "containers": [_operator_container(installation)],
     }
@@ -132,15 +180,12 @@ def _operator_pod(installation: Installation, selector: Fields) -> Fields:
 def _operator_container(installation: Installation) -> Fields:
     return {
         "name": "operator",
-        "image": installation.image,
+        **container_image(installation),
         "args": operator_arguments(installation),
         "env": pod_name_env(),
         "ports": container_ports(),
         **container_probes(starts_within=60),
-        "resources": {
-            "requests": {"cpu": "100m", "memory": "256Mi"},
-            "limits": {"memory": "1Gi"},
-        },
+        "resources": installation.pod.resources or OPERATOR_RESOURCES,
         "securityContext": container_security_context(),
     }
 
@@ -215,7 +260,7 @@ def gitops_deployment(
             "replicas": 1,
             "strategy": {"type": "Recreate"},
             "selector": {"matchLabels": selector},
-            "template": {"metadata": {"labels": labels}, "spec": _gitops_pod(installation, gitops)},
+            "template": pod_template(_gitops_pod(installation, gitops), labels, gitops.pod),
         },
     }
 
@@ -227,18 +272,19 @@ def gitops_arguments(installation: Installation, gitops: GitopsInstallation) -> 
     line += [f"--namespace={name}" for name in installation.watched]
     if gitops.ledger is not None:
         line.append(f"--key-file={KEY_PATH}/key")
-    return line
+    return line + log_arguments(installation)
 
 
 def _gitops_pod(installation: Installation, gitops: GitopsInstallation) -> Fields:
     return {
-        "serviceAccountName": GITOPS_NAME,
+        "serviceAccountName": gitops.pod.account or GITOPS_NAME,
         "securityContext": {
             **pod_security_context(),
             "fsGroup": RUN_AS_USER,
             # A ledger may be large, and it is the controller's own from the first day on.
             "fsGroupChangePolicy": "OnRootMismatch",
         },
+        **pod_placement(installation, gitops.pod),
         "terminationGracePeriodSeconds": 60,
         "containers": [_gitops_container(installation, gitops)],
         "volumes": [
@@ -253,16 +299,13 @@ def _gitops_pod(installation: Installation, gitops: GitopsInstallation) -> Field
 def _gitops_container(installation: Installation, gitops: GitopsInstallation) -> Fields:
     return {
         "name": "gitops",
-        "image": installation.image,
+        **container_image(installation),
         "args": gitops_arguments(installation, gitops),
         "env": [*pod_name_env(), *_ledger_env(gitops)],
         "ports": container_ports(),
         # The first start may have a long ledger to bring up to date.
         **container_probes(starts_within=300),
-        "resources": {
-            "requests": {"cpu": "200m", "memory": "512Mi", "ephemeral-storage": "1Gi"},
-            "limits": {"memory": "2Gi"},
-        },
+        "resources": gitops.pod.resources or GITOPS_RESOURCES,
         "securityContext": container_security_context(),
         "volumeMounts": [
             {"name": "data", "mountPath": "/data"},

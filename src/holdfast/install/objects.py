@@ -20,8 +20,14 @@ from holdfast.install.monitoring import (
     prometheus_rule,
     service_monitor,
 )
-from holdfast.install.rbac import gitops_rbac, operator_rbac
-from holdfast.install.settings import GITOPS_NAME, OPERATOR_NAME, GitopsInstallation, Installation
+from holdfast.install.rbac import gitops_rbac, operator_rbac, user_roles
+from holdfast.install.settings import (
+    GITOPS_NAME,
+    OPERATOR_NAME,
+    GitopsInstallation,
+    Installation,
+    PodSettings,
+)
 from holdfast.version import __version__
 from holdfast.wire.crd import crd_files
 
@@ -36,8 +42,9 @@ def installation_objects(installation: Installation) -> tuple[Fields, ...]:
     labels = _labels(OPERATOR_SELECTOR)
     found = [namespace_object(installation), *crd_files().values()]
     found += [
-        service_account(OPERATOR_NAME, installation, labels),
+        service_account(OPERATOR_NAME, installation, installation.pod, labels),
         *operator_rbac(installation, labels),
+        *([] if installation.watched else user_roles(labels)),
     ]
     found += [
         make_service(OPERATOR_NAME, "metrics", installation, labels, OPERATOR_SELECTOR),
@@ -64,7 +71,7 @@ def gitops_objects(installation: Installation, chosen: GitopsInstallation) -> li
     """Give those of the GitOps controller."""
     labels = _labels(GITOPS_SELECTOR)
     return [
-        service_account(GITOPS_NAME, installation, labels),
+        service_account(GITOPS_NAME, installation, chosen.pod, labels),
         *gitops_rbac(installation, chosen, labels),
         gitops_volume_claim(installation, chosen, labels),
         make_service(GITOPS_NAME, "http", installation, labels, GITOPS_SELECTOR),
@@ -88,9 +95,13 @@ def namespace_object(installation: Installation) -> Fields:
     }
 
 
-def service_account(name: str, installation: Installation, labels: Fields) -> Fields:
+def service_account(
+    name: str, installation: Installation, pod: PodSettings, labels: Fields
+) -> Fields:
     """Whom a controller is to the API server."""
-    named = object_metadata(name, installation, labels)
+    named = object_metadata(pod.account or name, installation, labels)
+    if pod.account_annotations:
+        named["annotations"] = pod.account_annotations
     return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": named}
 
 

@@ -77,6 +77,7 @@ def _role_reference(kind: str, name: str, account: str, installation: Installati
 
 _GROUP = API_VERSION.partition("/")[0]
 _MANAGE_VERBS = (*READ_VERBS, *WRITE_VERBS)
+_USER_VERBS = ("create", "update", "patch", "delete", "deletecollection")
 
 
 def operator_rules() -> list[Tree]:
@@ -92,38 +93,92 @@ def operator_rules() -> list[Tree]:
         policy_rule("autoscaling", ("horizontalpodautoscalers",), _MANAGE_VERBS),
         policy_rule("policy", ("poddisruptionbudgets",), _MANAGE_VERBS),
         policy_rule("gateway.networking.k8s.io", ("httproutes",), _MANAGE_VERBS),
-        policy_rule("", ("pods",), ("list",)),
+        policy_rule("keda.sh", ("scaledobjects",), _MANAGE_VERBS),
+        policy_rule("leaderworkerset.x-k8s.io", ("leaderworkersets",), _MANAGE_VERBS),
+        # Caches of models: read by name, never watched.
+        policy_rule("", ("persistentvolumeclaims",), ("get", *WRITE_VERBS)),
+        policy_rule("batch", ("jobs",), ("get", "list", *WRITE_VERBS)),
+        # Pods are asked what they serve; one that serves something else may have to be restarted.
+        policy_rule("", ("pods",), ("list", "watch", "delete")),
         policy_rule("events.k8s.io", ("events",), ("create", "patch")),
+        # What the kubelet says about pods that its probes find unhealthy.
+        policy_rule("", ("events",), ("list",)),
     ]
 
 
+def node_rules() -> list[Tree]:
+    """Reading nodes, which have no namespace: by these a lost replica is explained, and the free
+    devices counted that a change needs. Without them both are unknown, and all else works."""
+    return [policy_rule("", ("nodes",), ("get", "list"))]
+
+
+def node_event_rules() -> list[Tree]:
+    """Reading Events, for those about nodes: by these an Xid of a GPU is known."""
+    return [policy_rule("", ("events",), ("list",))]
+
+
 def operator_lease_rules() -> list[Tree]:
-    """The rights in the operator's own namespace, where its replicas choose a leader."""
-    return [policy_rule("coordination.k8s.io", ("leases",), ("get", "create", "patch"))]
+    """The rights in the operator's own namespace, where its replicas choose a leader.
+
+    It reads its own pod to know its own image, which is what downloads models.
+    """
+    return [
+        policy_rule("coordination.k8s.io", ("leases",), ("get", "create", "patch")),
+        policy_rule("", ("pods",), ("get",)),
+    ]
 
 
 def operator_rbac(installation: Installation, labels: Fields) -> list[Fields]:
     """Roles and bindings. Without cluster-wide rights when namespaces are named."""
     objects = []
+    account = installation.pod.account or OPERATOR_NAME
     if installation.watched:
         for namespace in installation.watched:
             name = f"{OPERATOR_NAME}-workloads"
             objects += make_bound_role(
-                name, namespace, operator_rules(), OPERATOR_NAME, installation, labels
+                name, namespace, operator_rules(), account, installation, labels
             )
     else:
+        rules = [*operator_rules(), *node_rules(), *node_event_rules()]
         objects += [
-            make_cluster_role(OPERATOR_NAME, operator_rules(), labels),
-            make_cluster_binding(OPERATOR_NAME, OPERATOR_NAME, installation, labels),
+            make_cluster_role(OPERATOR_NAME, rules, labels),
+            make_cluster_binding(OPERATOR_NAME, account, installation, labels),
         ]
     return objects + make_bound_role(
         f"{OPERATOR_NAME}-leader",
         installation.namespace,
         operator_lease_rules(),
-        OPERATOR_NAME,
+        account,
         installation,
         labels,
     )
+
+
+def user_roles(labels: Fields) -> list[Fields]:
+    """What people may do with our kinds, by the roles that every cluster has.
+
+    `view` reads both kinds. `edit`, and with it `admin`, writes InferenceServices: what one of
+    them makes (pods in the same namespace, with the Secrets and accounts there) `edit` may make
+    by itself, and pod security admission holds for either. No role of that kind writes
+    Applications: the GitOps controller applies what they name with its own rights, which reach
+    into every namespace that it looks after. `holdfast-application-editor` is for those who may
+    deploy, and bound to nobody here.
+    """
+    kinds = ("applications", "inferenceservices")
+    roles = {
+        "holdfast-view": (("view",), [policy_rule(_GROUP, kinds, READ_VERBS)]),
+        "holdfast-edit": (("edit",), [policy_rule(_GROUP, ("inferenceservices",), _USER_VERBS)]),
+        "holdfast-application-editor": (
+            (),
+            [policy_rule(_GROUP, ("applications",), (*READ_VERBS, *_USER_VERBS))],
+        ),
+    }
+    return [
+        make_cluster_role(
+            name, [*given], {**labels, **{f"{RBAC_GROUP}/aggregate-to-{to}": "true" for to in into}}
+        )
+        for name, (into, given) in roles.items()
+    ]
 
 
 AGGREGATION_LABELS: Fields = {"holdfast.dev/gitops-rights": "true"}
@@ -186,15 +241,16 @@ def gitops_rbac(
 ) -> list[Fields]:
     """Roles and bindings. Without cluster-wide rights when namespaces are named."""
     objects: list[Fields] = []
+    account = gitops.pod.account or GITOPS_NAME
     for namespace in installation.watched:
         for name, given in gitops_rules(gitops):
             objects += make_bound_role(
-                f"{GITOPS_NAME}-{name}", namespace, given, GITOPS_NAME, installation, labels
+                f"{GITOPS_NAME}-{name}", namespace, given, account, installation, labels
             )
     if not installation.watched:
         objects += [
             _aggregated_role(labels),
-            make_cluster_binding(GITOPS_NAME, GITOPS_NAME, installation, labels),
+            make_cluster_binding(GITOPS_NAME, account, installation, labels),
         ]
         objects += [
             make_cluster_role(f"{GITOPS_NAME}-{name}", given, {**labels, **AGGREGATION_LABELS})
@@ -204,7 +260,7 @@ def gitops_rbac(
         f"{GITOPS_NAME}-own",
         installation.namespace,
         gitops_own_rules(),
-        GITOPS_NAME,
+        account,
         installation,
         labels,
     )
@@ -215,6 +271,7 @@ def _cluster_rules() -> list[Tree]:
     return [
         policy_rule("", ("namespaces",), READ_VERBS),
         policy_rule("apiextensions.k8s.io", ("customresourcedefinitions",), READ_VERBS),
+        *node_rules(),
     ]
 
 

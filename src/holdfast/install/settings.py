@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from holdfast.core.model import DEFAULT_HUB
 from holdfast.core.service.children import Gateway
+from holdfast.core.tree import Fields, Tree
 from holdfast.version import __version__
 
 OPERATOR_NAME = "holdfast-operator"
@@ -16,6 +18,27 @@ DEFAULT_IMAGE = f"holdfast:{__version__}"
 """What `deploy/Containerfile` is built as. No registry has it: push it where the nodes look."""
 STORAGE_PATTERN = r"^[1-9][0-9]*(Mi|Gi|Ti)$"
 """How the size of a volume is written."""
+
+
+DEFAULT_LOG_LEVEL = "info"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodSettings:
+    """What a cluster asks of one controller's pods. What is empty here is not said."""
+
+    resources: Fields | None = None
+    """None means those that the controller is known to need."""
+    node_selector: Fields = field(default_factory=dict)
+    tolerations: list[Tree] = field(default_factory=list)
+    affinity: Fields = field(default_factory=dict)
+    priority_class: str = ""
+    annotations: Fields = field(default_factory=dict)
+    labels: Fields = field(default_factory=dict)
+    """Beside our own, which select the pods."""
+    account: str = ""
+    """Of the service account; empty means the controller's own name."""
+    account_annotations: Fields = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +55,7 @@ class GitopsInstallation:
     ledger: str | None = None
     """A Secret in the controller's namespace for a PostgreSQL database that keeps the ledger
     instead: `url` is its address, `key` the key that marks Secrets in it."""
+    pod: PodSettings = field(default_factory=PodSettings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,11 +64,20 @@ class Installation:
 
     namespace: str = DEFAULT_NAMESPACE
     image: str = DEFAULT_IMAGE
+    pull_policy: str = ""
+    """Empty leaves it to the cluster, which pulls what it does not have."""
+    pull_secrets: tuple[str, ...] = ()
+    """Secrets in the installation's namespace."""
+    log_level: str = DEFAULT_LOG_LEVEL
+    pod: PodSettings = field(default_factory=PodSettings)
+    """Of the operator."""
     replicas: int = 2
     watched: tuple[str, ...] = ()
     gateway: Gateway | None = None
     prometheus: str | None = None
     """Where a canary's metrics are read."""
+    model_hubs: tuple[str, ...] = (DEFAULT_HUB,)
+    """Hubs that are asked whether the branches of pinned models moved on; none: nobody is."""
     gitops: GitopsInstallation | None = None
     monitoring: bool = False
     """Adds objects of the Prometheus operator, whose definitions the cluster must have, and a

@@ -6,14 +6,24 @@ in-memory one to them. Objects are plain trees, since their schemas belong to th
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from holdfast.core.errors import Conflict, TargetUnavailable
+from holdfast.core.errors import (
+    AuthError,
+    Conflict,
+    HoldfastError,
+    NotFound,
+    PermissionDenied,
+    TargetUnavailable,
+    ValidationError,
+)
 from holdfast.core.object_ref import ObjectRef as ObjectRef
 from holdfast.core.object_ref import ref_of as ref_of
+from holdfast.core.ownership.server_side_apply import FieldOwner as FieldOwner
 from holdfast.core.tree import Fields
 
 
@@ -37,17 +47,6 @@ class ConflictReason(StrEnum):
     """The object with that uid is gone, or another one has its name. Never write without uid."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FieldOwner:
-    """A field that another manager owns, as the API server names both."""
-
-    path: str
-    manager: str
-    api_version: str = ""
-    """Empty for a manager that applied."""
-    subresource: str = ""
-
-
 class KubeConflict(Conflict):
     """A write that the API server refused with 409, or because of the uid it carried."""
 
@@ -59,14 +58,71 @@ class KubeConflict(Conflict):
         self.owners = owners
 
 
+def error_for_response(status: int, body: str, *, creating: bool = False) -> HoldfastError:
+    """Return what a refusal of the API server means, for a client of one's own.
+
+    The API server refuses with a Status object. A 404 without one is about the path: the kind is
+    not served. What is no clear word about the request (429, 5xx, a page of some proxy) leaves the
+    question open. `creating` tells a 409 to a create from one to an update.
+    """
+    try:
+        said = json.loads(body)
+    except ValueError:
+        said = None
+    if not isinstance(said, dict) or said.get("kind") != "Status":
+        if status == 404:
+            return KindNotServed("The API server does not serve this kind.")
+        return TargetUnavailable(f"The API server answered {status}, and not in its own words.")
+    message = str(said.get("message") or "")
+    match status:
+        case 401:
+            return AuthError(message)
+        case 403:
+            return PermissionDenied(message)
+        case 404:
+            return NotFound(message)
+        case 409:
+            reason = ConflictReason.EXISTS if creating else ConflictReason.CHANGED
+            return KubeConflict(message, reason=reason)
+        case 400 | 422:
+            return ValidationError(message)
+    return TargetUnavailable(f"The API server answered {status}: {message}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """Which objects of one kind: an empty namespace is all of them, labels are a selector."""
+    """Which objects of one kind: an empty namespace is all of them, labels are a selector.
+
+    `fields` are equalities, as in `involvedObject.uid=6f1c`, of the few fields by which the API
+    server selects objects of the kind. A client that knows none may leave them out, so whoever
+    gives some looks again at what comes.
+    """
 
     api_version: str
     kind: str
     namespace: str = ""
     labels: str = ""
+    fields: str = ""
+
+
+def matches_selector(selector: str, labels: Mapping[str, str]) -> bool:
+    """Say whether labels fit a selector of equalities, inequalities and bare names."""
+    for term in filter(None, (part.strip() for part in selector.split(","))):
+        name, unequal, value = term.partition("!=")
+        if unequal:
+            if labels.get(name.strip()) == value.strip():
+                return False
+            continue
+        name, equal, value = term.partition("=")
+        if equal:
+            if labels.get(name.strip()) != value.removeprefix("=").strip():
+                return False
+        elif name.startswith("!"):
+            if name[1:].strip() in labels:
+                return False
+        elif name not in labels:
+            return False
+    return True
 
 
 class WatchEventType(StrEnum):
@@ -98,8 +154,16 @@ class ObjectList:
 class KubeClient(Protocol):
     """One cluster. Every answer is the cluster's own word: anything less raises.
 
-    TargetUnavailable and its kinds mean that the question is open. PermissionDenied, AuthError
-    and ValidationError mean what they say. Objects that are returned belong to the caller.
+    TargetUnavailable and its kinds mean that the question is open: nothing is known, so nothing is
+    written and no verdict changes. PermissionDenied and AuthError mean that this account may not
+    ask. ValidationError means that the server refuses the object whoever sends it. NotFound and
+    KubeConflict mean that the world is another than the one that was seen: observe again. Objects
+    that are returned belong to the caller.
+
+    Verdicts rest on `metadata.managedFields` of what is returned, in the API server's own form.
+    Without any entry an object counts as one whose record was wiped, which is an alarm of its own,
+    and every field is applied anew. `ApplyOverUpdate` makes the record for clients of whose
+    server-side apply is not to be had.
     """
 
     async def get(self, ref: ObjectRef) -> Fields | None:
@@ -114,7 +178,7 @@ class KubeClient(Protocol):
     def watch(self, scope: Scope, *, version: str) -> AsyncIterator[WatchEvent]:
         """Yield what happens after a version, in order; ends when the server ends it.
 
-        Raises Expired when events since that version are no longer kept.
+        Raises VersionExpired when events since that version are no longer kept.
         """
 
     async def apply(
@@ -129,13 +193,24 @@ class KubeClient(Protocol):
     ) -> Fields:
         """Apply an object under a field manager, on the server's side, and return the result.
 
-        Guards: `metadata.uid` and `metadata.resourceVersion` in the item hold for the object
-        that was seen, so that one that is gone is not created again (KubeConflict `replaced`)
-        and one that moved is not written (`changed`). `absent` says that none was seen: raises
-        KubeConflict `exists` when there is one. Without `force`, fields that other managers own
-        with other values raise KubeConflict `owned`. What this manager owned before and the item
-        leaves out is removed unless others own it too. A dry run answers alike and writes
-        nothing. An apply that changes nothing leaves the version as it was.
+        **Ownership.** The fields of the item become this manager's, in an entry of operation
+        `Apply`. What it owned before and the item leaves out is removed, unless others own it too;
+        what it never owned stays, whoever wrote it. Server defaults belong to nobody. Lists with
+        keys are merged item by item.
+        **Force.** Without it, fields that other managers own with other values raise KubeConflict
+        `owned`, which names them, and nothing is written. With it, they are taken from them. The
+        same value is shared and no conflict.
+        **Guards.** `metadata.uid` and `metadata.resourceVersion` in the item hold for the object
+        that was seen, so that one that is gone is not created again (KubeConflict `replaced`), one
+        of another uid is not written (`replaced`) and one that moved is not either (`changed`).
+        Empty guards are none. `absent` says that none was seen: raises KubeConflict `exists` when
+        there is one, whatever it holds.
+        **Dry run.** Answers as the write would, defaults and admission included, refuses alike,
+        and writes nothing.
+        **Repeating.** An apply that changes nothing leaves the version as it was. One that was
+        not answered may have been done: the next one shows.
+        **Subresource.** `status` writes nothing but the status, and the main resource never does.
+        Raises NotFound when there is no object.
         """
 
     async def patch(

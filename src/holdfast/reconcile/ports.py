@@ -11,12 +11,15 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from holdfast.core.desired import Desired
-from holdfast.core.errors import Problem
+from holdfast.core.backends import BackendProfile
+from holdfast.core.cost import Cost
+from holdfast.core.engine_report import AdapterRequest, EngineReport
+from holdfast.core.errors import Problem, ValidationError
 from holdfast.core.ledger import DriftRecord, HistoryEntry
 from holdfast.core.live import Absent, Live, Progress
 from holdfast.core.names import WorkloadId
 from holdfast.core.plan import Step
+from holdfast.core.workload import Desired
 
 
 class Target(Protocol):
@@ -45,6 +48,23 @@ class Target(Protocol):
         is already gone is no conflict. A step that does nothing only observes.
         """
 
+    async def cost(self, step: Step) -> Cost | None:
+        """Say what carrying out a step would do to the replicas that answer now.
+
+        Never changes anything and never raises: None where nobody can tell, also since the
+        workload is not as the step saw it.
+        """
+
+
+def reused_key_error() -> ValidationError:
+    """What `perform` raises for a key of another step: neither outcome would be right."""
+    problem = Problem(
+        field="Idempotency-Key",
+        reason="it was used for another request.",
+        fix="Use a new key for each request.",
+    )
+    return ValidationError(problems=[problem])
+
 
 class Clock(Protocol):
     """Time as an argument: tests give their own."""
@@ -67,6 +87,19 @@ class MetricSource(Protocol):
 
         Never raises and never waits long: a metric that cannot be had must not hold up a pass.
         """
+
+
+class EngineApi(Protocol):
+    """The inference engines, at addresses that the caller answers for."""
+
+    async def report(self, url: str, backend: BackendProfile) -> EngineReport:
+        """Ask an engine what it serves. Reads only, within bounds of time and bytes.
+
+        Never raises: what was not told is in the report, with the reason.
+        """
+
+    async def send(self, url: str, request: AdapterRequest) -> str:
+        """Send one change of its adapters; returns why the engine did not take it, or nothing."""
 
 
 class ControlTarget(Target, Protocol):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.core.desired import Desired
 from holdfast.core.drift import Drift, find_drift
 from holdfast.core.errors import Conflict, HoldfastError, ValidationError
 from holdfast.core.live import Live, Observation
 from holdfast.core.names import WorkloadId
 from holdfast.core.outcome import EndpointRef, Outcome
-from holdfast.core.plan import Action, Plan, check_fresh, make_plan
+from holdfast.core.plan import Action, Plan, check_fresh, make_plan, with_cost
 from holdfast.core.policy import DecisionAction, OnAbsent, OnDrift, decide
+from holdfast.core.workload import Desired
 from holdfast.reconcile.ports import Target
 
 MAX_ATTEMPTS = 8
@@ -38,7 +38,8 @@ async def ensure(
     """Make the live side match, as far as the policy allows, and say what happened.
 
     `key` makes the writes of this call safe to repeat; a new call needs a new key. Raising
-    or warning about drift is left to the app: here, drift is a value.
+    or warning about drift is left to the app: here, drift is a value. What a plan costs is said
+    where it is not carried out: no write waits for that question.
     """
     for attempt in range(MAX_ATTEMPTS):
         observed = await target.observe(desired.id)
@@ -47,7 +48,8 @@ async def ensure(
         plan = make_plan([drift])
         action = decide(drift.situation, on_drift.policy, on_absent=on_absent).action
         if not action.writes:
-            return _ref(drift, plan, _OUTCOME_WITHOUT_WRITE[action], drift.live)
+            priced = await add_costs(target, plan)
+            return _ref(drift, priced, _OUTCOME_WITHOUT_WRITE[action], drift.live)
         try:
             live = await target.perform(plan.steps[0], key=f"{key}-{attempt}")
         except Conflict:
@@ -62,13 +64,22 @@ async def ensure(
 
 
 async def plan(target: Target, desired: Sequence[Desired]) -> tuple[Plan, tuple[Drift, ...]]:
-    """Say what `ensure` would do. Changes nothing in any situation."""
+    """Say what `ensure` would do, and not yet what that costs. Changes nothing in any situation."""
     observed = [await target.observe(each.id) for each in desired]
     check_supported(target, desired)
     drifts = tuple(
         find_drift(desired=each, live=live) for each, live in zip(desired, observed, strict=True)
     )
     return make_plan(drifts), drifts
+
+
+async def add_costs(target: Target, plan: Plan) -> Plan:
+    """Say of every step what it costs, as far as the target knows."""
+    steps = []
+    for step in plan.steps:
+        cost = None if step.action is Action.NOTHING else await target.cost(step)
+        steps.append(with_cost(step, cost))
+    return Plan(steps=tuple(steps))
 
 
 async def apply(target: Target, plan: Plan, *, key: str) -> tuple[Live | None, ...]:

@@ -7,10 +7,14 @@ tracebacks short, works inside a running loop (a notebook), and lets Ctrl-C land
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Coroutine, Iterator
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 T = TypeVar("T")
+A = TypeVar("A")
+A_co = TypeVar("A_co", covariant=True)
+P = ParamSpec("P")
 
 
 def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:  # Any: nothing is ever sent or yielded
@@ -39,6 +43,37 @@ def iterate_sync(items: AsyncIterator[T]) -> Iterator[T]:
     finally:
         if close is not None:
             run_sync(close())
+
+
+class SyncClient(Protocol[A_co]):
+    """Has the object whose coroutines it drives."""
+
+    @property
+    def _async(self) -> A_co: ...
+
+
+def blocking(
+    method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[SyncClient[A], P], T]:
+    """Make a method of a sync client from the async one, with its signature and docstring."""
+
+    @wraps(method)
+    def call(self: SyncClient[A], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return run_sync(method(self._async, *args, **kwargs))
+
+    return call
+
+
+def blocking_iterator(
+    method: Callable[Concatenate[A, P], AsyncIterator[T]],
+) -> Callable[Concatenate[SyncClient[A], P], Iterator[T]]:
+    """Make a method of a sync client from an async one that yields."""
+
+    @wraps(method)
+    def call(self: SyncClient[A], /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        return iterate_sync(method(self._async, *args, **kwargs))
+
+    return call
 
 
 class _Suspended(RuntimeError):

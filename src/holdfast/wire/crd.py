@@ -43,6 +43,10 @@ class ResourceDefinition:
     """CEL, asked of the whole object."""
     name_problem: Problem
     description: str
+    spec: type
+    status: type
+    rules: ValidationRules
+    adjust: Adjust = lambda part, schema: schema
 
     @property
     def name(self) -> str:
@@ -50,14 +54,7 @@ class ResourceDefinition:
         return f"{self.plural}.{GROUP}"
 
 
-def make_crd(
-    resource: ResourceDefinition,
-    *,
-    spec: type,
-    status: type,
-    rules: ValidationRules,
-    adjust: Adjust = lambda part, schema: schema,
-) -> Fields:
+def make_crd(resource: ResourceDefinition) -> Fields:
     """Make the definition, ready to be applied."""
     version: Fields = {
         "name": VERSION,
@@ -65,9 +62,7 @@ def make_crd(
         "storage": True,
         "additionalPrinterColumns": [_column(column) for column in resource.columns],
         "subresources": resource.subresources,
-        "schema": {
-            "openAPIV3Schema": _root_schema(resource, spec, status, SchemaMaker(rules, adjust))
-        },
+        "schema": {"openAPIV3Schema": _root_schema(resource)},
     }
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -94,9 +89,8 @@ def _column(column: Column) -> Tree:
     return {"name": name, "type": kind, "jsonPath": path, **({"priority": wide} if wide else {})}
 
 
-def _root_schema(
-    resource: ResourceDefinition, spec: type, status: type, maker: SchemaMaker
-) -> Fields:
+def _root_schema(resource: ResourceDefinition) -> Fields:
+    maker = SchemaMaker(resource.rules, resource.adjust)
     return {
         "type": "object",
         "description": resource.description,
@@ -105,8 +99,8 @@ def _root_schema(
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
-            "spec": maker.nested(spec),
-            "status": maker.nested(status, required=False),
+            "spec": maker.nested(resource.spec),
+            "status": maker.nested(resource.status, required=False),
         },
         "x-kubernetes-validations": [
             {"rule": resource.name_rule, "message": str(resource.name_problem)}
@@ -190,52 +184,14 @@ def _with_format(schema: Fields, form: ValueFormat) -> Fields:
     return schema
 
 
-INFERENCE_SERVICE = ResourceDefinition(
-    kind=spec.KIND,
-    plural=spec.PLURAL,
-    short="hold",
-    columns=(
-        ("Backend", "string", ".spec.backend", 0),
-        ("Model", "string", ".spec.modelRef", 0),
-        ("Ready", "string", ".status.conditions[?(@.type=='Ready')].status", 0),
-        ("Synced", "string", ".status.conditions[?(@.type=='UpToDate')].status", 0),
-        ("Drift", "string", ".status.drift", 0),
-        ("Reason", "string", ".status.conditions[?(@.type=='Ready')].reason", 1),
-        ("Replicas", "integer", ".status.replicas", 1),
-        ("Serving", "integer", ".status.readyReplicas", 1),
-        ("Canary", "integer", ".status.canaryWeight", 1),
-        ("URL", "string", ".status.url", 1),
-        ("Age", "date", ".metadata.creationTimestamp", 0),
-    ),
-    subresources={
-        "status": {},
-        "scale": {
-            "specReplicasPath": ".spec.replicas",
-            "statusReplicasPath": ".status.replicas",
-            "labelSelectorPath": ".status.selector",
-        },
-    },
-    name_rule=f"size(self.metadata.name) <= {spec.MAX_NAME} && "
-    f"self.metadata.name.matches('{validation.NAME_PATTERN}')",
-    name_problem=validation.NAME_PROBLEM,
-    description="Keeps one model served, as it is declared.",
-)
-
-
-def inference_service_crd() -> Fields:
-    """Make the definition, ready to be applied."""
-    return make_crd(
-        INFERENCE_SERVICE,
-        spec=spec.InferenceServiceSpec,
-        status=spec.InferenceServiceStatus,
-        rules={
-            spec.InferenceServiceSpec: (*validation.RULES, validation.IMMUTABLE_TASK_TYPE),
-        },
-        adjust=_with_name_rules,
-    )
-
-
 def _with_name_rules(part: SchemaField, schema: Fields) -> Fields:
+    if part.wire == "accelerators":
+        devices: Fields = {
+            "rule": f"self.all(n, n.matches('{validation.DEVICE_PATTERN}'))",
+            "message": "accelerators: it is not the name of an extended resource. "
+            "Write it with its domain, like amd.com/gpu.",
+        }
+        return {**schema, "maxProperties": MAX_ITEMS, "x-kubernetes-validations": [devices]}
     if part.wire not in ("env", "secrets"):
         return schema
     names: Fields = {
@@ -258,6 +214,49 @@ def _secret_ref() -> Fields:
             "key": {"type": "string", "pattern": validation.SECRET_KEY_PATTERN, "maxLength": 253},
         },
     }
+
+
+INFERENCE_SERVICE = ResourceDefinition(
+    kind=spec.KIND,
+    plural=spec.PLURAL,
+    short="hold",
+    columns=(
+        ("Backend", "string", ".spec.backend", 0),
+        ("Model", "string", ".spec.modelRef", 0),
+        ("Ready", "string", ".status.conditions[?(@.type=='Ready')].status", 0),
+        ("Synced", "string", ".status.conditions[?(@.type=='UpToDate')].status", 0),
+        ("Drift", "string", ".status.drift", 0),
+        ("Reason", "string", ".status.conditions[?(@.type=='Ready')].reason", 1),
+        ("Suspended", "string", ".status.conditions[?(@.type=='Suspended')].status", 1),
+        ("Replicas", "integer", ".status.replicas", 1),
+        ("Serving", "integer", ".status.readyReplicas", 1),
+        ("Canary", "integer", ".status.canaryWeight", 1),
+        ("URL", "string", ".status.url", 1),
+        ("Age", "date", ".metadata.creationTimestamp", 0),
+    ),
+    subresources={
+        "status": {},
+        "scale": {
+            "specReplicasPath": ".spec.replicas",
+            "statusReplicasPath": ".status.replicas",
+            "labelSelectorPath": ".status.selector",
+        },
+    },
+    name_rule=f"size(self.metadata.name) <= {spec.MAX_NAME} && "
+    f"self.metadata.name.matches('{validation.NAME_PATTERN}')",
+    name_problem=validation.NAME_PROBLEM,
+    description="Keeps one model served, as it is declared.",
+    spec=spec.InferenceServiceSpec,
+    status=spec.InferenceServiceStatus,
+    rules={
+        spec.InferenceServiceSpec: (
+            *validation.RULES,
+            validation.IMMUTABLE_TASK_TYPE,
+            validation.IMMUTABLE_CACHE,
+        )
+    },
+    adjust=_with_name_rules,
+)
 
 
 APPLICATION = ResourceDefinition(
@@ -284,22 +283,15 @@ APPLICATION = ResourceDefinition(
     f"self.metadata.name.matches('{application_validation.NAME}')",
     name_problem=application_validation.NAME_PROBLEM,
     description="Compares a part of a repository with what runs, and handles what differs.",
+    spec=application.ApplicationSpec,
+    status=application.ApplicationStatus,
+    rules=application_validation.RULES,
 )
-
-
-def application_crd() -> Fields:
-    """Make the definition, ready to be applied."""
-    return make_crd(
-        APPLICATION,
-        spec=application.ApplicationSpec,
-        status=application.ApplicationStatus,
-        rules=application_validation.RULES,
-    )
 
 
 def crd_files() -> Mapping[str, Fields]:
     """Return file name to definition, in the order in which they are installed."""
     return {
-        f"{GROUP}_{spec.PLURAL}.yaml": inference_service_crd(),
-        f"{GROUP}_{application.PLURAL}.yaml": application_crd(),
+        f"{GROUP}_{spec.PLURAL}.yaml": make_crd(INFERENCE_SERVICE),
+        f"{GROUP}_{application.PLURAL}.yaml": make_crd(APPLICATION),
     }

@@ -13,13 +13,13 @@ from typing import Annotated
 import msgspec
 
 from holdfast.core.drift import Cause, DriftKind
-from holdfast.core.gitops.application import HoldEnd
+from holdfast.core.gitops.application import HoldEnd, PullRequestKind
 from holdfast.core.gitops.objects import ForeignOwner, ObjectHealth, SyncStatus
 from holdfast.core.gitops.records import ApprovalReason
 from holdfast.core.plan import Action
 from holdfast.wire.gitops_v1 import ApplicationDriftForm, ObjectForm
 from holdfast.wire.ledger_v1 import DriftEntryForm
-from holdfast.wire.plan_v1 import WriterForm
+from holdfast.wire.plan_v1 import CostForm, WriterForm
 
 DAY_SECONDS = 86_400
 MAX_WAIT_SECONDS = 60
@@ -43,6 +43,17 @@ class SourceForm(msgspec.Struct, kw_only=True, omit_defaults=True):
     fetched_at: datetime | None = None
     stale: str = ""
     """Why the newest commit is not followed, or not known."""
+    stale_reason: str = ""
+    """The same as a word: a `StaleReason`. Controllers before it did not say it."""
+
+
+class HeldChangeForm(msgspec.Struct, kw_only=True):
+    """One drift under a hold: what is left as it is until the hold ends."""
+
+    drift: str
+    object: ObjectForm
+    fields: list[str]
+    """Paths; an empty one is the whole object."""
 
 
 class HoldForm(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -57,6 +68,8 @@ class HoldForm(msgspec.Struct, kw_only=True, omit_defaults=True):
     until: datetime
     end: HoldEnd
     from_annotation: bool = False
+    changes: list[HeldChangeForm] = []
+    """What is under it now, as far as it was seen."""
 
 
 class WaitingPlanForm(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -73,11 +86,38 @@ class WaitingPlanForm(msgspec.Struct, kw_only=True, omit_defaults=True):
     approved_by: str = ""
     rejected_by: str = ""
     comment: str = ""
+    current: bool = True
+    """True while it is what an approval of its digest would carry out."""
+    drift: str = ""
+    """The drift that it would put back; left out for a plan of a whole application."""
 
     @property
     def decided(self) -> bool:
         """True when somebody has approved or rejected it."""
         return bool(self.approved_by or self.rejected_by)
+
+
+class PlanFieldForm(DriftEntryForm, kw_only=True, omit_defaults=True):
+    """One field that a plan would change: `live` becomes `desired`."""
+
+    object: ObjectForm
+    action: Action
+
+
+class ReviewPlanForm(WaitingPlanForm, kw_only=True, omit_defaults=True):
+    """A plan as it was made, whether it still counts, and what moved where it does not.
+
+    `steps` has all that it does; `fields` the first few hundred fields of it.
+    """
+
+    fields: list[PlanFieldForm]
+    cost: CostForm | None = None
+    """What it costs; left out where nobody can tell."""
+    current: bool
+    moved: list[str]
+    """What happened to it since, in sentences."""
+    page: str = ""
+    """Where people read it, where the base URL is set."""
 
 
 class ConditionForm(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -87,6 +127,24 @@ class ConditionForm(msgspec.Struct, kw_only=True, omit_defaults=True):
     status: str
     reason: str = ""
     message: str = ""
+
+
+class OpenPullRequestForm(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One pull request of ours that is open."""
+
+    url: str
+    kind: PullRequestKind
+    object: ObjectForm | None = None
+    """What it is about; left out once its drift is over."""
+    drift: str
+    opened_at: datetime | None = None
+
+
+class NextWindowForm(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """When the controller may write by itself next, or until when it may; one of the two."""
+
+    opens_at: datetime | None = None
+    closes_at: datetime | None = None
 
 
 class FollowedForm(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -119,6 +177,9 @@ class FollowedForm(msgspec.Struct, kw_only=True, omit_defaults=True):
     holds: list[HoldForm] = []
     plans: list[WaitingPlanForm] = []
     conditions: list[ConditionForm] = []
+    pull_requests: list[OpenPullRequestForm] = []
+    next_window: NextWindowForm | None = None
+    """Told of one application alone; left out where windows change nothing."""
 
 
 class FollowedListForm(msgspec.Struct, kw_only=True):
@@ -193,6 +254,8 @@ class ObjectDiffForm(msgspec.Struct, kw_only=True, omit_defaults=True):
     drift: str = ""
     owner: ForeignOwner | None = None
     fields: list[DiffFieldForm] = []
+    cost: CostForm | None = None
+    """What it costs to make it as declared; left out where unknown."""
 
 
 class DiffForm(msgspec.Struct, kw_only=True):
@@ -213,6 +276,7 @@ class SyncStepForm(msgspec.Struct, kw_only=True, omit_defaults=True):
     action: Action
     reason: str
     fields: list[DriftEntryForm] = []
+    cost: CostForm | None = None
 
 
 class SyncPlanForm(msgspec.Struct, kw_only=True):
@@ -255,9 +319,102 @@ class SyncedForm(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class ApplicationDriftListForm(msgspec.Struct, kw_only=True):
-    """Drifts of applications, newest first."""
+    """Drifts of applications, newest first: of their page as much as every controller tells."""
 
     drifts: list[ApplicationDriftForm]
+
+
+class DriftLinksForm(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Where a drift can be looked at. What is not known is left out."""
+
+    page: str = ""
+    """In the page of this server, where its base URL is set."""
+    source: str = ""
+    """File and line of its declaration on the forge."""
+    pull_request: str = ""
+
+
+class ReviewDriftForm(ApplicationDriftForm, kw_only=True, omit_defaults=True):
+    """One drift of an application, for whoever asks."""
+
+    links: DriftLinksForm
+    waiting_for_me: bool
+    """True when who asks may approve it now."""
+
+
+class DriftGroupForm(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Drifts of one cause and one writer."""
+
+    cause: Cause
+    writer: str = ""
+    """The field manager; left out where nobody knows it."""
+    count: int
+    kinds: list[str]
+    applications: list[str]
+    first_seen: datetime
+    last_seen: datetime
+    drifts: list[str]
+    """The ids of the newest 50."""
+
+
+class DriftPageForm(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Drifts, newest first; with `group=cause` groups of them instead, the largest first."""
+
+    drifts: list[ReviewDriftForm] | msgspec.UnsetType = msgspec.UNSET
+    groups: list[DriftGroupForm] | msgspec.UnsetType = msgspec.UNSET
+    next: str = ""
+    """The `cursor` of the next page; left out with the last one."""
+    total: int
+    """How many there are on all pages."""
+
+
+class ChoiceForm(msgspec.Struct, kw_only=True):
+    """One thing that can be decided about a drift, for whoever asks."""
+
+    choice: str
+    """`approve`, `reject`, `snooze`, `codify`, `revert`, `hold` or `ignore`."""
+    allowed: bool
+    why_not: str = ""
+    effect: str
+    """What it does, in a sentence."""
+    cost: CostForm | msgspec.UnsetType = msgspec.UNSET
+    """What that costs; left out where nobody can tell."""
+
+
+class ChoiceListForm(msgspec.Struct, kw_only=True):
+    """Everything that can be decided about a drift. An approval names `plan`."""
+
+    drift: str
+    digest: str
+    plan: str
+    choices: list[ChoiceForm]
+
+
+class CodifyPreviewForm(msgspec.Struct, kw_only=True):
+    """What a pull request about a drift would change. Nothing was pushed."""
+
+    possible: bool
+    why_not: str = ""
+    title: str
+    branch: str
+    files: list[str] = []
+    notes: list[str] = []
+    """What a reviewer should know."""
+    patch: str = ""
+    """A unified diff; what looks like a credential is masked."""
+    secret: bool = False
+    """True for a Secret, of which no line is shown."""
+
+
+class LiveEventForm(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The data of one live event: what to read anew."""
+
+    id: str
+    """Of the drift, hold or plan; the label of an application; the subject of a journal line."""
+    application: str
+    state: str = ""
+    """How it stands now: the state of a drift, the action of a journal line, …"""
+    at: datetime
 
 
 class ApproveForm(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -323,6 +480,58 @@ class IgnoredListForm(msgspec.Struct, kw_only=True):
     rules: list[IgnoredForm]
 
 
+class HiddenFieldForm(msgspec.Struct, kw_only=True):
+    """One field that differs, and that a rule hides or would hide."""
+
+    object: ObjectForm
+    path: str
+
+
+class IgnoreRuleForm(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One ignore rule, and what it hides now."""
+
+    name: str
+    application: str
+    origin: str
+    """`spec`, `temporary`, `annotation`, `argo-cd` or `flux`."""
+    path: str = ""
+    """A glob, or a JSON pointer; left out where any path is meant, or only its tool knows."""
+    object: str = ""
+    """Which objects; left out where all are meant."""
+    manager: str = ""
+    owner: str = ""
+    reason: str = ""
+    expires: datetime | None = None
+    hides: list[HiddenFieldForm]
+    """The first 200."""
+    hides_count: int
+
+
+class IgnoreRuleListForm(msgspec.Struct, kw_only=True):
+    """Ignore rules of a project, by application and name."""
+
+    rules: list[IgnoreRuleForm]
+
+
+class IgnorePreviewRequestForm(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A rule that nobody has made: `*` stands for any text in all of it but the application."""
+
+    path: Annotated[str, msgspec.Meta(min_length=1, max_length=1000)]
+    application: Annotated[str, msgspec.Meta(max_length=600)] = ""
+    kind: Annotated[str, msgspec.Meta(max_length=200)] = ""
+    namespace: Annotated[str, msgspec.Meta(max_length=200)] = ""
+    name: Annotated[str, msgspec.Meta(max_length=300)] = ""
+    manager: Annotated[str, msgspec.Meta(max_length=200)] = ""
+
+
+class IgnorePreviewForm(msgspec.Struct, kw_only=True):
+    """What such a rule would hide of the drifts that are open now."""
+
+    hides: list[HiddenFieldForm]
+    """The first 200."""
+    hides_count: int
+
+
 class HoldRequestForm(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Hold an application, or one object `KIND/NAMESPACE/NAME` of it."""
 
@@ -358,3 +567,50 @@ class JournalForm(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     entries: list[JournalEntryForm]
     next: int | None = None
+
+
+class DriftCountForm(msgspec.Struct, kw_only=True):
+    """How many drifts there were of one key, and how many minutes they lasted together."""
+
+    key: str
+    """`unknown` where nobody knows it."""
+    count: int
+    minutes: float
+
+
+class TimeToResolveForm(msgspec.Struct, kw_only=True):
+    """Seconds within which half, and nine of ten, of those that ended did; null when none did."""
+
+    p50: float | None
+    p90: float | None
+    count: int
+
+
+class DecisionCountForm(msgspec.Struct, kw_only=True):
+    """How often somebody decided what."""
+
+    actor: str
+    approved: int
+    rejected: int
+    codified: int
+    reverted: int
+    snoozed: int
+
+
+class StatisticsForm(msgspec.Struct, kw_only=True):
+    """Figures of the drifts that there were between two times, the most frequent keys first."""
+
+    since: datetime
+    until: datetime
+    drifts: int
+    open: int
+    """Not ended at `until`."""
+    drift_minutes: float
+    time_to_resolve: TimeToResolveForm
+    by_cause: list[DriftCountForm]
+    by_writer: list[DriftCountForm]
+    by_kind: list[DriftCountForm]
+    by_resolution: list[DriftCountForm]
+    """`open` for those that did not end."""
+    by_application: list[DriftCountForm]
+    decisions: list[DecisionCountForm]

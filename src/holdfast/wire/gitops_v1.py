@@ -18,6 +18,7 @@ from holdfast.core.gitops.drift import DriftReason, DriftState, ObjectDrift, Res
 from holdfast.core.tree import Fields
 from holdfast.wire.decode import as_fields, reshape
 from holdfast.wire.ledger_v1 import DriftEntryForm
+from holdfast.wire.plan_v1 import CostForm
 
 F = TypeVar("F")
 
@@ -42,6 +43,7 @@ class ApplicationDriftForm(msgspec.Struct, kw_only=True, omit_defaults=True):
     kinds: list[str]
     entries: list[DriftEntryForm]
     where: str = ""
+    cost: CostForm | None = None
     commit: str
     remediation: Remediation
     pull: PullRequestKind = PullRequestKind.CODIFY

@@ -9,6 +9,7 @@ from datetime import datetime
 
 import msgspec
 
+from holdfast.core.cost import Cost, CostKind, describe_cost
 from holdfast.core.diff import Change
 from holdfast.core.drift import Cause, DriftedField, DriftKind
 from holdfast.core.errors import Problem, ValidationError
@@ -20,6 +21,25 @@ from holdfast.core.tree import json_pointer, parse_pointer
 from holdfast.wire.decode import as_fields, as_tree, prepare_type, reshape
 
 API_VERSION = "holdfast.dev/v1"
+
+
+class DeviceNeedForm(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What a step needs of one extended resource, beside what is held already."""
+
+    resource: str
+    needed: int
+    free: int | None = None
+
+
+class CostForm(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What a step costs. Left out where nobody can tell."""
+
+    kind: CostKind
+    pods: int = 0
+    added: int = 0
+    devices: list[DeviceNeedForm] = []
+    blocked: bool = False
+    cold_start: float | None = None
 
 
 class WriterForm(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -57,6 +77,7 @@ class StepForm(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_
     write: dict[str, object] = {}
     uid: str | None = None
     version: str | None = None
+    cost: CostForm | None = None
 
 
 class PlanForm(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -110,6 +131,7 @@ def step_to_json(step: Step) -> StepForm:
         write=dict(step.write),
         uid=step.uid,
         version=step.version,
+        cost=reshape(CostForm, step.cost) if step.cost else None,
     )
 
 
@@ -131,6 +153,7 @@ def step_from_json(form: StepForm) -> Step:
         write=as_fields(form.write),
         uid=form.uid,
         version=form.version,
+        cost=cost_from_json(form.cost),
     )
 
 
@@ -161,3 +184,19 @@ def _change_from_json(form: ChangeForm) -> DriftedField:
         cause=form.cause,
         evidence=form.evidence,
     )
+
+
+class StepCostForm(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What a step would cost. Without `cost` nobody can tell."""
+
+    cost: CostForm | None = None
+
+
+def cost_from_json(form: CostForm | None) -> Cost | None:
+    """Read a cost; None for one that is unknown."""
+    return reshape(Cost, form) if form else None
+
+
+def describe_form(form: CostForm | None) -> str:
+    """Say a cost that came over the wire."""
+    return describe_cost(cost_from_json(form))

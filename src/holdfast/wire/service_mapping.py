@@ -1,14 +1,15 @@
 """One workload, two forms: `WorkloadSpec` and the custom resource. The only place that maps them.
 
 What the custom resource cannot say, or Kubernetes cannot honour, is refused with the reason.
-What it says beyond a workload (where pods may run, what to do about drift) is kept from the
-object that is already there.
+What it says beyond a workload (where pods may run, what to do about drift) is kept as it is in
+the object that is already there.
 """
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TypeVar
 
 from holdfast.core.backends import DEFAULT_BACKEND
@@ -21,26 +22,34 @@ from holdfast.core.quantity import parse_duration
 from holdfast.core.service.spec import (
     AnalysisSpec,
     AutoscalingSpec,
+    BehaviorSpec,
+    CacheSpec,
     CanarySpec,
     HealthCheckSpec,
     InferenceService,
     InferenceServiceSpec,
+    PodTemplateSpec,
     ResourceSpec,
     RolloutSpec,
+    ScalingMetricSpec,
+    SuspendSpec,
 )
 from holdfast.core.tree import Fields, Tree
 from holdfast.core.workload import (
     SPEC_FIELDS,
     Analysis,
     Autoscaling,
+    Cache,
     Canary,
     ExecutionPolicy,
     Health,
     Resources,
     Rollout,
-    TaskType,
+    ScalingMetric,
+    Suspend,
     WorkloadSpec,
 )
+from holdfast.wire.resource_json import json_fields, read_value
 from holdfast.wire.spec_v1 import spec_from_fields
 
 T = TypeVar("T")
@@ -51,7 +60,8 @@ CANARY_ARGS = "canary_args"
 its image, and arguments of the canary alone."""
 
 _CONVERTED = frozenset(
-    "backend task_type command replicas autoscaling resources canary rollout".split()
+    "cache backend command replicas autoscaling resources canary rollout suspend"
+    " pod_template".split()
 )
 """Fields of the same name that say it in another way."""
 _SAME = tuple(
@@ -83,7 +93,30 @@ def service_of(
     low, high, replicas = _replica_bounds(spec)
     config = spec.config or {}
     command = _string_items(config.get(ENTRYPOINT))
-    old = base.spec if base else None
+    declared = {
+        "model_ref": spec.model,
+        "backend": str(spec.backend),
+        "display_name": None if spec.name == spec.slug else spec.name,
+        "command": command if spec.command is None else tuple(split_command(spec.command)),
+        "replicas": replicas,
+        "min_replicas": low,
+        "max_replicas": high,
+        "autoscaling": _autoscaling_spec(
+            spec.autoscaling, base.spec.autoscaling if base else None, problems
+        ),
+        "cache": _copy_part(CacheSpec, spec.cache),
+        "resources": _resource_spec(spec.resources, base.spec.resources if base else None),
+        "canary": _canary_spec(
+            spec.canary,
+            _string_items(config.get(CANARY_ARGS)),
+            base.spec.canary.resources if base and base.spec.canary else None,
+        ),
+        "health_check": _copy_part(HealthCheckSpec, spec.health),
+        "rollout": _copy_part(RolloutSpec, spec.rollout),
+        "suspend": _copy_part(SuspendSpec, spec.suspend),
+        "pod_template": _pod_template_spec(spec.pod_template, problems),
+        **{name: getattr(spec, name) for name in _SAME},
+    }
     service = InferenceService(
         name=spec.slug,
         namespace=namespace,
@@ -92,24 +125,7 @@ def service_of(
         generation=base.generation if base else 0,
         labels=base.labels if base else {},
         annotations=base.annotations if base else {},
-        spec=InferenceServiceSpec(
-            model_ref=spec.model,
-            backend=str(spec.backend),
-            display_name=None if spec.name == spec.slug else spec.name,
-            task_type=TaskType(spec.task_type) if spec.task_type is not None else None,
-            command=command if spec.command is None else tuple(split_command(spec.command)),
-            replicas=replicas,
-            min_replicas=low,
-            max_replicas=high,
-            autoscaling=_autoscaling_spec(spec.autoscaling),
-            resources=_copy_part(ResourceSpec, spec.resources),
-            canary=_canary_spec(spec.canary, _string_items(config.get(CANARY_ARGS))),
-            health_check=_copy_part(HealthCheckSpec, spec.health),
-            rollout=_copy_part(RolloutSpec, spec.rollout),
-            scheduling=old.scheduling if old else None,
-            on_drift=old.on_drift if old else None,
-            **{name: getattr(spec, name) for name in _SAME},
-        ),
+        spec=replace(base.spec, **declared) if base else InferenceServiceSpec(**declared),
         status=base.status if base else None,
     )
     try:
@@ -132,29 +148,23 @@ def spec_of(service: InferenceService) -> WorkloadSpec:
         config[ENTRYPOINT] = list(spec.command)
     if spec.canary and spec.canary.args is not None:
         config[CANARY_ARGS] = list(spec.canary.args)
-    scale = spec.autoscaling
     return WorkloadSpec(
         name=spec.display_name or service.name,
         slug=service.name,
         project=service.namespace,
         model=spec.model_ref,
         backend=spec.backend or DEFAULT_BACKEND,
-        task_type=spec.task_type,
         command=None if spec.command is None or beside else shlex.join(spec.command),
         config=config or None,
         replicas=None if spec.autoscaled else spec.replicas,
-        autoscaling=Autoscaling(
-            min=spec.min_replicas or 1,
-            max=spec.max_replicas or 1,
-            metric=scale.metric if scale else None,
-            target=scale.target if scale else None,
-        )
-        if spec.autoscaled
-        else None,
+        autoscaling=_workload_autoscaling(spec),
+        cache=_copy_part(Cache, spec.cache),
         resources=_copy_part(Resources, spec.resources),
         canary=_workload_canary(spec.canary),
         rollout=_copy_part(Rollout, spec.rollout),
         health=_copy_part(Health, spec.health_check),
+        suspend=_copy_part(Suspend, spec.suspend),
+        pod_template=json_fields(spec.pod_template) if spec.pod_template else None,
         **{name: getattr(spec, name) for name in _SAME},
     )
 
@@ -266,10 +276,52 @@ def _replica_bounds(spec: WorkloadSpec) -> tuple[int | None, int | None, int | N
     return None, None, spec.replicas
 
 
-def _autoscaling_spec(given: Autoscaling | None) -> AutoscalingSpec | None:
-    if given is None or (given.metric is None and given.target is None):
+def _autoscaling_spec(
+    given: Autoscaling | None, old: AutoscalingSpec | None, problems: list[Problem]
+) -> AutoscalingSpec | None:
+    """Write what to scale by. Who scales is the custom resource's own, and stays."""
+    if given is None:
         return None
-    return AutoscalingSpec(metric=given.metric, target=given.target)
+    path = "autoscaling.behavior."
+    made = AutoscalingSpec(
+        metric=given.metric,
+        target=given.target,
+        metrics=_scaling_metrics(given),
+        preset=given.preset,  # type: ignore[arg-type]  # text that is none is refused when checked
+        behavior=None
+        if given.behavior is None
+        else read_value(BehaviorSpec, given.behavior, path, problems),
+        scaler=old.scaler if old else None,
+        idle_after=None if given.idle_after is None else _duration_text(given.idle_after),
+    )
+    return None if made == AutoscalingSpec() else made
+
+
+def _scaling_metrics(given: Autoscaling) -> tuple[ScalingMetricSpec, ...] | None:
+    if given.metrics is None:
+        return None
+    return tuple(
+        ScalingMetricSpec(metric=each.metric, target=each.target) for each in given.metrics
+    )
+
+
+def _workload_autoscaling(spec: InferenceServiceSpec) -> Autoscaling | None:
+    if not spec.autoscaled:
+        return None
+    scale = spec.autoscaling or AutoscalingSpec()
+    metrics = scale.metrics
+    return Autoscaling(
+        min=spec.min_replicas or 0,
+        max=spec.max_replicas or 1,
+        metric=scale.metric,
+        target=scale.target,
+        metrics=None
+        if metrics is None
+        else tuple(ScalingMetric(metric=each.metric, target=each.target) for each in metrics),
+        preset=None if scale.preset is None else str(scale.preset),
+        behavior=None if scale.behavior is None else json_fields(scale.behavior),
+        idle_after=scale.idle_after,
+    )
 
 
 def _copy_part(kind: type[T], given: object) -> T | None:
@@ -279,7 +331,8 @@ def _copy_part(kind: type[T], given: object) -> T | None:
     """
     if given is None:
         return None
-    values = {name: getattr(given, name) for name in kind.__slots__}  # type: ignore[attr-defined]  # all have
+    names: tuple[str, ...] = kind.__slots__  # type: ignore[attr-defined]  # all have
+    values = {name: getattr(given, name) for name in names if hasattr(given, name)}
     for name, value in values.items():
         if value is not None and name in WORKLOAD_RULES.quantities:
             values[name] = str(value)
@@ -288,16 +341,35 @@ def _copy_part(kind: type[T], given: object) -> T | None:
     return kind(**values)
 
 
-def _canary_spec(given: Canary | None, args: tuple[str, ...] | None) -> CanarySpec | None:
+def _pod_template_spec(
+    given: Mapping[str, Tree] | None, problems: list[Problem]
+) -> PodTemplateSpec | None:
+    return None if given is None else read_value(PodTemplateSpec, given, "podTemplate.", problems)
+
+
+def _resource_spec(given: Resources | None, old: ResourceSpec | None) -> ResourceSpec | None:
+    """What a workload says of resources, and the claims that are there: it has no word for them."""
+    made = _copy_part(ResourceSpec, given)
+    claims = old.claims if old else None
+    return replace(made or ResourceSpec(), claims=claims) if claims else made
+
+
+def _canary_spec(
+    given: Canary | None, args: tuple[str, ...] | None, old: ResourceSpec | None
+) -> CanarySpec | None:
     if given is None or (given.is_none and args is None):
         return None
     return CanarySpec(
         weight=given.weight,
         model_ref=given.model,
+        model_revision=given.model_revision,
+        model_digest=given.model_digest,
         image=given.image,
         command=None if given.command is None else tuple(split_command(given.command)),
         args=args,
         replicas=given.replicas,
+        env=given.env,
+        resources=_resource_spec(given.resources, old),
         analysis=_copy_part(AnalysisSpec, given.analysis),
     )
 
@@ -308,9 +380,13 @@ def _workload_canary(given: CanarySpec | None) -> Canary | None:
     return Canary(
         weight=given.weight,
         model=given.model_ref,
+        model_revision=given.model_revision,
+        model_digest=given.model_digest,
         image=given.image,
         command=None if given.command is None else shlex.join(given.command),
         replicas=given.replicas,
+        env=given.env,
+        resources=_copy_part(Resources, given.resources),
         analysis=_copy_part(Analysis, given.analysis),
     )
 

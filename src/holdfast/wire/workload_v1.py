@@ -72,6 +72,15 @@ class OutdatedReplicaForm(msgspec.Struct, kw_only=True, omit_defaults=True):
     secrets: list[str] = []
 
 
+class RuntimeDifferenceForm(msgspec.Struct, kw_only=True):
+    """What a replica serves otherwise than it was declared."""
+
+    pod: str
+    field: str
+    declared: str | None = None
+    served: str | None = None
+
+
 class StatusForm(msgspec.Struct, kw_only=True):
     """How the workload is doing."""
 
@@ -83,6 +92,9 @@ class StatusForm(msgspec.Struct, kw_only=True):
     endpoint: str | None = None
     failed: list[FailedReplicaForm] = []
     outdated: list[OutdatedReplicaForm] = []
+    suspended: str = ""
+    runtime: list[RuntimeDifferenceForm] = []
+    runtime_unknown: str = ""
 
 
 class WorkloadForm(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -73,10 +73,7 @@ class GiteaDialect(GitHubStyleDialect):
     async def list_pull_requests(self, branch: str, *, is_open: bool) -> Sequence[PullDetails]:
         """Return those from a branch of this repository."""
         pages = self._transport.list_pages(
-            self._pulls,
-            list[_Pull],
-            query={"state": "open" if is_open else "closed"},
-            size="limit",
+            self._pulls, list[_Pull], query={"state": "open" if is_open else "closed"}, size="limit"
         )
         return [
             _pull_details(pull, mergeable=True if pull.mergeable else None)

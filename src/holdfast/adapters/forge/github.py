@@ -17,10 +17,7 @@ from holdfast.adapters.forge.transport import ForgeTransport
 from holdfast.core.errors import ValidationError
 from holdfast.reconcile.gitops.ports import NewPullRequest, PullRequest, PullRequestState
 
-GITHUB_HEADERS = {
-    "Accept": "application/vnd.github+json",
-    "X-GitHub-Api-Version": "2022-11-28",
-}
+GITHUB_HEADERS = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": "2022-11-28"}
 
 
 class ForgeUser(msgspec.Struct):

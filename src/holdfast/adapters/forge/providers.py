@@ -10,8 +10,9 @@ import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import assert_never
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.forge.gitea import GiteaDialect
@@ -122,6 +123,39 @@ def make_forge(
             )
         case _:
             assert_never(kind)
+
+
+_SOURCE_PATHS = {
+    ForgeProvider.GITHUB: "blob",
+    ForgeProvider.GITLAB: "-/blob",
+    ForgeProvider.GITEA: "src/commit",
+}
+
+
+def source_link(
+    repository: str, *, provider: ForgeProvider | None = None, commit: str, where: str
+) -> str:
+    """Return where a person sees `file:line` of a commit; empty where that cannot be told.
+
+    Only for a repository that is read by http or https, on a forge that is known.
+    """
+    sources = _sources_url(repository, provider)
+    file, _, line = where.rpartition(":")
+    if not line.isdigit():
+        file, line = where, ""
+    if not sources or not file or not re.fullmatch(r"[0-9a-f]{7,64}", commit):
+        return ""
+    return f"{sources}/{commit}/{quote(file)}" + (f"#L{line}" if line else "")
+
+
+@lru_cache(maxsize=1_024)
+def _sources_url(repository: str, provider: ForgeProvider | None) -> str:
+    try:
+        location = _locate_repository(repository)
+        kind = _find_provider(location, provider)
+    except ConfigurationError:
+        return ""
+    return f"{location.web}/{quote(location.path)}/{_SOURCE_PATHS[kind]}" if location.web else ""
 
 
 def _locate_repository(repository: str) -> RepositoryLocation:

@@ -1,4 +1,4 @@
-"""Where a repository is: read from text, checked, shown and compared.
+"""Where a repository is, and which revision of it: read from text and checked.
 
 Git takes far more for an address than a place: `ext::` runs a command, a leading dash is an
 option, a password in a URL ends up in every log. So an address is taken apart here, once, against
@@ -93,23 +93,6 @@ def parse_address(text: str, *, local: bool = False) -> RepositoryAddress:
             hint="Use https; http is for this machine's own loopback addresses.",
         )
     return found
-
-
-def is_same_repository(ours: RepositoryAddress, theirs: str) -> bool:
-    """True when a text names the repository that we follow, by whatever way it is reached.
-
-    For webhooks, which name a repository by the addresses its host knows: the same one by https
-    and by ssh, with and without `.git`, in any case. It leads to a fetch of ours at most.
-    """
-    found = _parse_parts(theirs)
-    if isinstance(found, str) or _repository_key(found) != _repository_key(ours):
-        return False
-    return found.scheme is not ours.scheme or found.port == ours.port
-
-
-def _repository_key(address: RepositoryAddress) -> tuple[str, str]:
-    path = address.path if address.scheme is GitScheme.FILE else unquote(address.path).lower()
-    return address.host.rstrip("."), path.strip("/").removesuffix(".git").rstrip("/")
 
 
 def _parse_parts(text: str) -> RepositoryAddress | str:

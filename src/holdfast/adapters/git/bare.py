@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -95,7 +95,7 @@ class BareRepository:
         ok_statuses: Sequence[int] = (0,),
     ) -> tuple[int, bytes]:
         """Run a command that needs no remote; anything unexpected means that this is damaged."""
-        try:
+        with _blame_copy():
             return await self._git.run(
                 *arguments,
                 environment=self._offline,
@@ -104,16 +104,12 @@ class BareRepository:
                 limit=limit,
                 ok_statuses=ok_statuses,
             )
-        except GitError as failed:
-            if failed.kind in _LOCAL_ERRORS:
-                raise
-            raise GitError(GitErrorKind.CORRUPT, failed.output) from failed
 
     async def stream(
         self, *arguments: str, stdin: bytes, on_chunk: Callable[[bytes], None]
     ) -> None:
         """Run a command that needs no remote, and have what it writes read in a thread."""
-        try:
+        with _blame_copy():
             await self._git.stream(
                 *arguments,
                 environment=self._offline,
@@ -122,10 +118,6 @@ class BareRepository:
                 on_chunk=on_chunk,
                 in_thread=True,
             )
-        except GitError as failed:
-            if failed.kind in _LOCAL_ERRORS:
-                raise
-            raise GitError(GitErrorKind.CORRUPT, failed.output) from failed
 
     async def has_commit(self, commit: str) -> bool:
         """True when a commit is here with everything that belongs to it."""
@@ -285,6 +277,17 @@ class BareRepository:
                 await self.run("gc", "--quiet")
 
 
+@contextmanager
+def _blame_copy() -> Iterator[None]:
+    """Take whatever fails without a remote, and unexpectedly, for a damaged copy."""
+    try:
+        yield
+    except GitError as failed:
+        if failed.kind in _LOCAL_ERRORS:
+            raise
+        raise GitError(GitErrorKind.CORRUPT, failed.output) from failed
+
+
 def _cache_fact(facts: dict[K, V], name: K, found: V) -> None:
     if len(facts) >= _MAX_FACTS:
         facts.clear()
@@ -302,7 +305,6 @@ def directory_size(folder: Path) -> int:
 
 COMMITTER_NAME, COMMITTER_EMAIL = "Holdfast", "holdfast@users.noreply.holdfast.dev"
 COMMIT_TRAILER = "Holdfast-Drift:"
-_PUSH_REFS = "refs/holdfast/push/"
 _REGULAR_MODES = ("100644", "100755")
 
 
@@ -336,7 +338,7 @@ async def create_commit(bare: BareRepository, push: BranchPush) -> str:
     Raises ValidationError for what is no regular file there, and when nothing would change.
     """
     modes = await _file_modes(bare, push)
-    mark = f"{_PUSH_REFS}{hashlib.sha256(push.branch.encode()).hexdigest()[:32]}"
+    mark = f"refs/holdfast/push/{hashlib.sha256(push.branch.encode()).hexdigest()[:32]}"
     who = f"{COMMITTER_NAME} <{COMMITTER_EMAIL}> {int(push.at.timestamp())} +0000"
     message = push.message.encode()
     stream = bytearray(f"commit {mark}\nmark :1\nauthor {who}\ncommitter {who}\n".encode())

@@ -62,10 +62,10 @@ class GitError(Exception):
 # also looks like a broken pack.
 _ERROR_PATTERNS: tuple[tuple[GitErrorKind, str], ...] = (
     (GitErrorKind.DISK_FULL, r"No space left on device|Disk quota exceeded|File too large"),
-    (GitErrorKind.CONFLICT, r"\(stale info\)|\(fetch first\)|\(non-fast-forward\)"),
     (
         GitErrorKind.CONFLICT,
-        r"\[remote rejected\].*\((?:failed to update ref|.*cannot lock ref)",
+        r"\(stale info\)|\(fetch first\)|\(non-fast-forward\)"
+        r"|\[remote rejected\].*\((?:failed to update ref|.*cannot lock ref)",
     ),
     (GitErrorKind.DECLINED, r"\[remote rejected\]|hook declined|protected branch"),
     (

@@ -49,9 +49,9 @@ async def write_files(bare: BareRepository, commit: str, folder: Path) -> Mappin
     _check_limits(entries, bare.limits)
     await asyncio.to_thread(_clear_directory, folder)
     writer = _BlobWriter(folder, entries)
-    wanted = "".join(f"{entry.id}\n" for entry in entries).encode()
+    ids = "".join(f"{entry.id}\n" for entry in entries).encode()
     try:
-        await bare.stream("cat-file", "--batch", "--buffer", stdin=wanted, on_chunk=writer.write)
+        await bare.stream("cat-file", "--batch", "--buffer", stdin=ids, on_chunk=writer.write)
         writer.finish()
     finally:
         writer.close()
@@ -147,7 +147,7 @@ class _BlobWriter:
         self._pending = b""
 
     def write(self, chunk: bytes) -> None:
-        """Read one piece, as far as it goes."""
+        """Read one chunk, as far as it goes."""
         data = self._pending + chunk
         at = 0
         try:

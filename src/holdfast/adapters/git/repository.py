@@ -233,8 +233,8 @@ class GitRepository:
             return commit
         if current and not await self._is_merged(bare, push.base, _RemoteRef(name, current)):
             before = await self._check_own_branch(bare, name, current)
-            wanted = await read_commit(bare, commit)
-            if (before.tree, before.parents) == (wanted.tree, wanted.parents):
+            desired = await read_commit(bare, commit)
+            if (before.tree, before.parents) == (desired.tree, desired.parents):
                 return current
         await self._push_ref(bare, name, expected=current, commit=commit)
         return commit
@@ -336,7 +336,7 @@ class GitRepository:
 
 
 MAX_DISK_BYTES = 10 << 30
-"""Bytes for all copies together, unless told otherwise."""
+"""Bytes for all copies together, unless configured otherwise."""
 
 
 class GitRepositories:
@@ -399,9 +399,12 @@ class GitRepositories:
         """Remove the copies that were used least lately while all together are too large."""
         self._mirrors[used.folder.name] = self._mirrors.pop(used.folder.name, used)
         async with self._making_room:
-            sizes = await asyncio.to_thread(_mirror_sizes, self._root)
-            strangers = [name for name in sizes if name not in self._mirrors]
-            for name in (*strangers, *self._mirrors):
+            sizes = {
+                path.name: await asyncio.to_thread(directory_size, path)
+                for path in self._root.glob("repo-*")
+            }
+            unknown = [name for name in sizes if name not in self._mirrors]
+            for name in (*unknown, *self._mirrors):
                 if sum(sizes.values()) <= self._disk:
                     return
                 mirror = self._mirrors.get(name)
@@ -421,10 +424,6 @@ def _folder_name(address: RepositoryAddress) -> str:
     last = address.path.rpartition("/")[2].removesuffix(".git")
     plain = "".join(char for char in last if char.isascii() and (char.isalnum() or char in "-_"))
     return f"repo-{plain[:40]}-{digest}"
-
-
-def _mirror_sizes(root: Path) -> dict[str, int]:
-    return {path.name: directory_size(path) for path in root.glob("repo-*")}
 
 
 def _lock_directory(root: Path) -> int:

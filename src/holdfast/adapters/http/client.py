@@ -6,6 +6,7 @@ response means is for `responses`.
 
 from __future__ import annotations
 
+import copy
 import logging
 import random
 import re
@@ -97,16 +98,10 @@ class HttpClient:
         return f"Transport({self.base_url!r})"
 
     def with_token(self, token: Secret) -> HttpClient:
-        """Return a transport over the same connections with another credential."""
-        return HttpClient(
-            self.base_url,
-            token=token,
-            user_agent=self._user_agent,
-            transport=self._transport,
-            clock=self.clock,
-            retries=self._retries,
-            chance=self._chance,
-        )
+        """Return a client over the same connections with another credential."""
+        other = copy.copy(self)
+        other._token = token
+        return other
 
     async def request(
         self,
@@ -162,16 +157,8 @@ class HttpClient:
         errors: Callable[[Response], HoldfastError] = response_error,
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """Open a stream of bytes. Raises the error of any other response; never repeats."""
-        request = HttpRequest(
-            method=method,
-            url=self.base_url + path,
-            headers=self._headers(body, None, accept),
-            body=body,
-            deadline=deadline,
-            idle=idle,
-        )
         try:
-            incoming = await self._transport.send(request)
+            incoming = await self._send(method, path, deadline, body, accept=accept, idle=idle)
         except TransportError as error:
             raise self._no_response(method, deadline, error, error.sent) from error
         try:
@@ -204,18 +191,43 @@ class HttpClient:
         limit: int,
         lost: bool,
     ) -> Response:
-        request = HttpRequest(
-            method=method,
-            url=self.base_url + path,
-            headers=self._headers(body, key, "application/json"),
-            body=body,
-            deadline=deadline,
-        )
-        incoming = await self._transport.send(request)
+        incoming = await self._send(method, path, deadline, body, key=key)
         try:
             return await self._read(incoming, method, path, limit, lost=lost)
         finally:
             await incoming.aclose()
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        deadline: Deadline,
+        body: bytes | None,
+        *,
+        key: str | None = None,
+        accept: str = "application/json",
+        idle: float = NEVER,
+    ) -> StreamingResponse:
+        headers = _HiddenHeaders(
+            {
+                "User-Agent": self._user_agent,
+                "Accept": accept,
+                # A compressed response could unpack to any size; responses are small as they are.
+                "Accept-Encoding": "identity",
+            }
+        )
+        if self._token is not None:
+            headers["Authorization"] = f"Bearer {self._token.reveal()}"
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        if key is not None:
+            headers["Idempotency-Key"] = key
+        url = self.base_url + path
+        return await self._transport.send(
+            HttpRequest(
+                method=method, url=url, headers=headers, body=body, deadline=deadline, idle=idle
+            )
+        )
 
     async def _read(
         self, incoming: StreamingResponse, method: str, path: str, limit: int, *, lost: bool
@@ -249,23 +261,6 @@ class HttpClient:
                 yield chunk
         except TransportError as error:
             raise self._no_response(method, deadline, error, True) from error
-
-    def _headers(self, body: bytes | None, key: str | None, accept: str) -> Mapping[str, str]:
-        headers = _HiddenHeaders(
-            {
-                "User-Agent": self._user_agent,
-                "Accept": accept,
-                # A compressed response could unpack to any size; responses are small as they are.
-                "Accept-Encoding": "identity",
-            }
-        )
-        if self._token is not None:
-            headers["Authorization"] = f"Bearer {self._token.reveal()}"
-        if body is not None:
-            headers["Content-Type"] = "application/json"
-        if key is not None:
-            headers["Idempotency-Key"] = key
-        return headers
 
     def _no_response(
         self, method: str, deadline: Deadline, error: TransportError, lost: bool

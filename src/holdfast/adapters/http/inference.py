@@ -5,7 +5,7 @@ A stream that breaks off, falls silent or carries an error raises; it never look
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from typing import TypeVar
@@ -70,13 +70,8 @@ class _Embeddings(msgspec.Struct):
     model: str = ""
 
 
-class _RerankScore(msgspec.Struct):
-    index: int
-    relevance_score: float
-
-
 class _RerankScores(msgspec.Struct):
-    results: list[_RerankScore]
+    results: list[RerankItem]
     model: str = ""
 
 
@@ -148,11 +143,7 @@ class InferenceClient:
         """Score documents."""
         form, raw = await self._post("rerank", body, _RerankScores, seconds)
         best_first = sorted(form.results, key=lambda each: -each.relevance_score)
-        items: Sequence[RerankItem] = [
-            RerankItem(index=each.index, relevance_score=each.relevance_score)
-            for each in best_first
-        ]
-        return RerankResult(results=list(items), model=form.model, raw=raw)
+        return RerankResult(results=best_first, model=form.model, raw=raw)
 
     async def _post(
         self, route: str, body: Mapping[str, object], form: type[T], seconds: float
@@ -194,9 +185,9 @@ class InferenceClient:
         happened += f": {message}" if message else " and said nothing more."
         if response.status in _TRANSIENT_STATUSES:
             return TargetUnavailable(happened, changed="", hint="Try again later.")
-        todo = "Its log says more: holdfast logs." if response.status >= 500 else ""
+        hint = "Its log says more: holdfast logs." if response.status >= 500 else ""
         return BackendError(
-            happened, message=message, status=response.status, reason=reason, hint=todo
+            happened, message=message, status=response.status, reason=reason, hint=hint
         )
 
     def _broken(self, data: str) -> BackendError:

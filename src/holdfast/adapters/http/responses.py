@@ -150,15 +150,11 @@ def response_error(
             ]
             return ValidationError(happened, problems=problems, changed=changed)
         case 401:
-            return AuthError(
-                happened,
-                changed=changed,
-                hint=credential.check,
-            )
+            return AuthError(happened, changed=changed, hint=credential.check)
         case 403:
-            todo = credential.forbidden.get(code, credential.permitted)
+            hint = credential.forbidden.get(code, credential.permitted)
             return PermissionDenied(
-                happened, reason=code or "forbidden", changed=changed, hint=todo
+                happened, reason=code or "forbidden", changed=changed, hint=hint
             )
         case 404 if form:
             return NotFound(happened, changed=changed, hint=_not_found_hint(response, code))

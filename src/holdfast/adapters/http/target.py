@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -18,13 +18,20 @@ from holdfast.adapters.http.responses import (
     read_lines,
 )
 from holdfast.adapters.http.transports import Deadline, deadline_in
-from holdfast.core.capabilities import unsupported_fields
-from holdfast.core.desired import Desired
-from holdfast.core.errors import NOTHING_CHANGED, OUTCOME_UNKNOWN, ApiError, Problem
+from holdfast.core.check import unsupported_fields
+from holdfast.core.cost import Cost
+from holdfast.core.errors import (
+    NOTHING_CHANGED,
+    OUTCOME_UNKNOWN,
+    ApiError,
+    HoldfastError,
+    Problem,
+)
 from holdfast.core.ledger import DriftRecord, HistoryEntry
 from holdfast.core.live import Absent, Live, Phase, Progress
 from holdfast.core.names import WorkloadId
 from holdfast.core.plan import Action, Step
+from holdfast.core.workload import Desired
 from holdfast.wire.decode import prepare_type, reshape
 from holdfast.wire.ledger_v1 import (
     DriftListForm,
@@ -33,7 +40,7 @@ from holdfast.wire.ledger_v1 import (
     drift_from_json,
     history_from_json,
 )
-from holdfast.wire.plan_v1 import step_to_json
+from holdfast.wire.plan_v1 import StepCostForm, cost_from_json, step_to_json
 from holdfast.wire.service_mapping import unsupported_on_kubernetes
 from holdfast.wire.workload_v1 import WorkloadForm, workload_from_json
 
@@ -100,13 +107,24 @@ class RemoteTarget:
         response = await self._client.request(
             "POST",
             f"{_project_path(step.id.project)}/steps",
-            body=msgspec.json.encode(step_to_json(step)),
+            body=_encode_step(step),
             key=key,
             deadline=self._deadline,
         )
         if response.status == 204 and step.action is Action.DELETE:
             return Absent(id=step.id)
         return self._live(response, step.id)
+
+    async def cost(self, step: Step) -> Cost | None:
+        """Ask the server; one of an earlier version does not know the question."""
+        path = f"{_project_path(step.id.project)}/cost"
+        try:
+            response = await self._client.request(
+                "POST", path, body=_encode_step(step), deadline=self._deadline
+            )
+            return cost_from_json(decode_response(response, StepCostForm).cost)
+        except HoldfastError:
+            return None
 
     async def list(self, project: str) -> Sequence[Live]:
         """Read every page."""
@@ -211,6 +229,11 @@ class RemoteTarget:
                 changed=NOTHING_CHANGED if response.method == "GET" else OUTCOME_UNKNOWN,
             )
         return live
+
+
+def _encode_step(step: Step) -> bytes:
+    """Write a step without its cost, which servers of an earlier version would refuse."""
+    return msgspec.json.encode(step_to_json(replace(step, cost=None)))
 
 
 def _project_path(project: str) -> str:

@@ -16,12 +16,7 @@ import msgspec
 from holdfast.adapters.kubernetes.connection import KubeConnection
 from holdfast.adapters.kubernetes.objects import Object, Resource, group_path, version_of
 from holdfast.adapters.kubernetes.responses import KubeResponse, response_error
-from holdfast.adapters.kubernetes.watch import (
-    ListPage,
-    ResourceScope,
-    not_served,
-    watch_resource,
-)
+from holdfast.adapters.kubernetes.watch import ListPage, ResourceScope, not_served, watch_resource
 from holdfast.core.errors import (
     NOTHING_CHANGED,
     OUTCOME_UNKNOWN,
@@ -147,7 +142,7 @@ class KubeApi:
 
         A list that expired between two pages is started again, the last time in one piece.
         """
-        selected = await self._select(scope, fields)
+        selected = await self._select(scope, fields or scope.fields)
         for _ in range(2):
             try:
                 return await self._list_pages(selected, page_size)
@@ -178,7 +173,7 @@ class KubeApi:
         self, scope: Scope, *, version: str, fields: str = ""
     ) -> AsyncGenerator[WatchEvent, None]:
         """See the port."""
-        selected = await self._select(scope, fields)
+        selected = await self._select(scope, fields or scope.fields)
         stream = watch_resource(self.connection, selected, version=version)
         async with aclosing(stream) as events:
             async for event in events:
@@ -301,7 +296,7 @@ class KubeApi:
             resource=await self.resource_of(scope.api_version, scope.kind),
             namespace=scope.namespace,
             labels=scope.labels,
-            fields=fields,
+            fields=fields or scope.fields,
         )
 
     async def _list_pages(self, scope: ResourceScope, size: int) -> ObjectList:

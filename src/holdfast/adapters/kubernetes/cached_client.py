@@ -89,7 +89,7 @@ class CachedKubeClient:
     async def list(self, scope: Scope) -> ObjectList:
         """Return copies of what the informer has; see the port."""
         informer = await self._require_informer(scope.api_version, scope.kind, scope.namespace)
-        if informer is None or not _covers(scope, informer):
+        if informer is None or scope.fields or not _covers(scope, informer):
             return await self._client.list(scope)
         named = (key for key in informer.names() if scope.namespace in ("", key.namespace))
         found = (informer.get(key.name, key.namespace) for key in named)
@@ -251,4 +251,4 @@ class CachedKubeClient:
 def _covers(scope: Scope, informer: Informer) -> bool:
     """True when the informer has everything that a list selects."""
     selected = set(filter(None, scope.labels.split(",")))
-    return selected >= set(filter(None, informer.scope.labels.split(",")))
+    return not scope.fields and selected >= set(filter(None, informer.scope.labels.split(",")))

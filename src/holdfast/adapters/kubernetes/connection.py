@@ -20,7 +20,7 @@ from yarl import URL
 from holdfast.adapters.kubernetes.credentials import ClientCertificate, Identity, RotatedFile
 from holdfast.adapters.kubernetes.kubeconfig import ClusterConfig
 from holdfast.adapters.kubernetes.responses import MAX_ATTEMPTS, KubeResponse, back_off, retry_delay
-from holdfast.adapters.outbound import describe_connection_error, proxy_for
+from holdfast.adapters.outbound import UsedConnections, describe_connection_error, proxy_for
 from holdfast.core.errors import (
     NOTHING_CHANGED,
     OUTCOME_UNKNOWN,
@@ -112,6 +112,7 @@ class KubeConnection:
         self._https = config.server.startswith("https://")
         self._proxy = config.proxy_url or proxy_for(config.server)
         self._session: aiohttp.ClientSession | None = None
+        self._connections = UsedConnections()
 
     def __repr__(self) -> str:
         return f"Connection({self.config.server!r})"
@@ -121,9 +122,7 @@ class KubeConnection:
         session, self._session = self._session, None
         if session is not None:
             await session.close()
-            # A connection whose handshake failed is closed by the loop two turns later.
-            for _ in range(3):
-                await asyncio.sleep(0)
+            await self._connections.abort()
 
     async def request(
         self,
@@ -237,7 +236,7 @@ class KubeConnection:
         headers: Mapping[str, str] | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         if self._session is None:
-            self._session = _open_session(self._user_agent)
+            self._session = _open_session(self._user_agent, self._connections)
         async with self._session.request(
             method,
             URL(self.config.server + path, encoded=True),
@@ -295,7 +294,7 @@ class SendTracker:
         self.maybe = True
 
 
-def _open_session(user_agent: str) -> aiohttp.ClientSession:
+def _open_session(user_agent: str, connections: UsedConnections) -> aiohttp.ClientSession:
     trace = aiohttp.TraceConfig()
 
     async def leaving(
@@ -315,6 +314,7 @@ def _open_session(user_agent: str) -> aiohttp.ClientSession:
         cookie_jar=aiohttp.DummyCookieJar(),
         trace_configs=[trace],
         read_bufsize=2**20,
+        response_class=connections.response_class,
     )
 
 

@@ -315,9 +315,9 @@ class ExecCredentials:
         return Identity(token=token, certificate=certificate)
 
     def _failed(self, how: str) -> ConfigurationError:
-        todo = f"Run {self._form.command} by hand to see what it says."
+        advice = f"Run {self._form.command} by hand to see what it says."
         hint = " ".join((self._form.install_hint or "").split())[:300]
         return ConfigurationError(
             f"The exec plugin {self._form.command} of {self._source} {how}.",
-            hint=f"{todo} {hint}".strip(),
+            hint=f"{advice} {hint}".strip(),
         )

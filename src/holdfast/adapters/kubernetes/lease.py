@@ -123,7 +123,7 @@ async def _default_namespace(api: KubeApi) -> str:
     except NotFound:
         return _FALLBACK_NAMESPACE
     except PermissionDenied:
-        return INSTALL_NAMESPACE
+        pass
     return INSTALL_NAMESPACE
 
 

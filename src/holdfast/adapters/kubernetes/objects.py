@@ -6,7 +6,6 @@ cluster, not to us. Nothing outside the adapter should see one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 from urllib.parse import quote
@@ -14,6 +13,7 @@ from urllib.parse import quote
 import msgspec
 
 from holdfast.reconcile.kube import ObjectRef, Scope
+from holdfast.reconcile.kube import matches_selector as matches_selector
 
 Object: TypeAlias = dict[str, Any]  # Any: the cluster's own schemas decide what is inside
 _SERVER_METADATA = frozenset({"resourceVersion", "managedFields", "annotations"})
@@ -113,26 +113,6 @@ def compact_managed_fields(item: Object) -> Object:
         if isinstance(entry.get("fieldsV1"), dict):
             entry["fieldsV1"] = msgspec.json.encode(entry["fieldsV1"]).decode()
     return item
-
-
-def matches_selector(selector: str, labels: Mapping[str, str]) -> bool:
-    """Say whether labels fit a selector of equalities, inequalities and bare names."""
-    for term in filter(None, (part.strip() for part in selector.split(","))):
-        name, unequal, value = term.partition("!=")
-        if unequal:
-            if labels.get(name.strip()) == value.strip():
-                return False
-            continue
-        name, equal, value = term.partition("=")
-        if equal:
-            if labels.get(name.strip()) != value.removeprefix("=").strip():
-                return False
-        elif name.startswith("!"):
-            if name[1:].strip() in labels:
-                return False
-        elif name not in labels:
-            return False
-    return True
 
 
 def equal_except_status(one: Object, other: Object) -> bool:

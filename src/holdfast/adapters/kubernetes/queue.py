@@ -2,7 +2,7 @@
 
 A key added while it waits is worked on once; added while it is worked on, it is worked on once
 more afterwards. Failures come back after a growing wait. Handlers of informers add, workers get.
-There are two lanes, so that what just changed need not wait for a periodic pass over everything.
+There are two queues, so that what just changed need not wait for a periodic pass over everything.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ FIRST_RETRY = 0.005
 MAX_RETRY = 1000.0
 RETRY_RATE, RETRY_BURST = 10.0, 100.0
 """Of all retries together: so many a second, after so many at once."""
-_SLOW_LANE_EVERY = 4
-"""Every so many keys one comes from the slow lane, so that it moves whatever happens."""
+_SLOW_QUEUE_EVERY = 4
+"""Every so many keys one comes from the slow queue, so that it moves whatever happens."""
 
 K = TypeVar("K", bound=Hashable)
 
@@ -104,7 +104,7 @@ class WorkQueue(Generic[K]):
         self._dirty: dict[K, float] = {}
         """Needs work, since when: is queued, or will be when its worker is done."""
         self._urgent: set[K] = set()
-        """Those of the dirty in the fast lane; their places in the slow one are void."""
+        """Those of the dirty in the fast queue; their places in the slow one are void."""
         self._working: set[K] = set()
         self._turns = 0
         self._later: list[tuple[float, int, K]] = []
@@ -234,13 +234,13 @@ class WorkQueue(Generic[K]):
     def _next(self) -> list[K]:
         """Return the next key, if there is one. A key may be queued twice, once in vain."""
         self._turns += 1
-        lanes = [self._fast, self._slow]
-        if self._turns % _SLOW_LANE_EVERY == 0:
-            lanes.reverse()
-        for lane in lanes:
-            while lane:
-                key = lane.popleft()
-                moved = lane is self._slow and key in self._urgent
+        queues = [self._fast, self._slow]
+        if self._turns % _SLOW_QUEUE_EVERY == 0:
+            queues.reverse()
+        for queue in queues:
+            while queue:
+                key = queue.popleft()
+                moved = queue is self._slow and key in self._urgent
                 if key in self._dirty and key not in self._working and not moved:
                     return [key]
         return []

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from email.utils import parsedate_to_datetime
 
 import msgspec
 
+from holdfast.adapters.outbound import retry_after
 from holdfast.core.errors import (
     NOTHING_CHANGED,
     OUTCOME_UNKNOWN,
@@ -46,18 +46,6 @@ def back_off(attempt: int, chance: float, *, first: float = 0.2, longest: float 
     return min(longest, first * 2.0 ** min(attempt, 30)) * (0.5 + chance / 2)
 
 
-def retry_after(headers: dict[str, str]) -> float | None:
-    """Return what `Retry-After` asks for, at most the cap; None when it asks for nothing.
-
-    A time of day is counted from the response's own, so that clocks need not agree.
-    """
-    text = headers.get("retry-after", "").strip()
-    if re.fullmatch(r"[0-9]{1,9}", text):
-        return min(float(text), MAX_RETRY_AFTER)
-    until, now = _http_date(text), _http_date(headers.get("date", ""))
-    return None if until is None or now is None else min(max(0.0, until - now), MAX_RETRY_AFTER)
-
-
 def retry_delay(
     *, method: str, status: int, headers: dict[str, str], attempt: int, chance: float
 ) -> float | None:
@@ -66,7 +54,7 @@ def retry_delay(
     A read is repeated on anything that passes. A write only when the server says that it was not
     begun: 429, or 503 with Retry-After.
     """
-    requested = retry_after(headers)
+    requested = retry_after(headers, longest=MAX_RETRY_AFTER)
     if method == "GET":
         again = status in _RETRIED_READS
     else:
@@ -75,13 +63,6 @@ def retry_delay(
         return None
     jitter = back_off(attempt, chance)
     return jitter if requested is None else requested + min(jitter, 1.0)
-
-
-def _http_date(text: str) -> float | None:
-    try:
-        return parsedate_to_datetime(text).timestamp()
-    except (ValueError, OverflowError):
-        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,9 +178,7 @@ def _error_of_status(response: KubeResponse, status: ApiStatus, code: int) -> Ho
             return AuthError(happened, hint="Renew the credentials of this cluster.")
         case 403:
             return PermissionDenied(
-                happened,
-                reason=status.reason or "Forbidden",
-                hint=_forbidden_hint(status.message),
+                happened, reason=status.reason or "Forbidden", hint=_forbidden_hint(status.message)
             )
         case 404:
             return NotFound(happened)
@@ -222,7 +201,7 @@ def _error_of_status(response: KubeResponse, status: ApiStatus, code: int) -> Ho
                 changed=OUTCOME_UNKNOWN if unknown else NOTHING_CHANGED,
                 hint="Try again later.",
             )
-            unavailable.retry_after = retry_after(response.headers)
+            unavailable.retry_after = retry_after(response.headers, longest=MAX_RETRY_AFTER)
             unavailable.failed = code == 500 and bool(status.message)
             return unavailable
         case _:

@@ -1,19 +1,24 @@
 """A cluster as a target: each workload is one InferenceService, which the operator serves.
 
 Nothing is kept beside the objects. A write is guarded by the uid and the resourceVersion of the
-object that was observed, so that nobody can come between the observation and the write. Called by
-the SDK and the command line for `kubernetes://` addresses, and by the control plane.
+object that was observed, so that nobody can come between the observation and the write; when only
+the operator's report came between, it is observed and sent again. Called by the SDK and the
+command line for `kubernetes://` addresses, and by the control plane.
 """
 
 from __future__ import annotations
 
 import asyncio
 import builtins  # `list` is a method here
+import copy
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
+
+import msgspec
+from msgspec.structs import replace as replace_struct
 
 from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.kubernetes.api import KubeApi
@@ -23,6 +28,8 @@ from holdfast.adapters.kubernetes.objects import Object, uid_of, version_of
 from holdfast.adapters.kubernetes.pod_logs import read_logs
 from holdfast.adapters.kubernetes.target_history import EventHistory, healed_drifts, open_drifts
 from holdfast.adapters.kubernetes.target_objects import (
+    DECLARED_ANNOTATION,
+    LAST_WRITE_ANNOTATION,
     PROJECT_LABEL,
     NameTaken,
     WorkloadObject,
@@ -32,35 +39,46 @@ from holdfast.adapters.kubernetes.target_objects import (
     read_workload_object,
     service_display_name,
 )
-from holdfast.adapters.kubernetes.target_writes import WorkloadWriter, reused_key_error
 from holdfast.adapters.kubernetes.watch import WatchSilent
-from holdfast.core.desired import Desired
+from holdfast.core.cost import Cost
 from holdfast.core.errors import (
     NOTHING_CHANGED,
     OUTCOME_UNKNOWN,
+    AlreadyExists,
+    Conflict,
+    HoldfastError,
     NotFound,
     Problem,
     TargetUnavailable,
     ValidationError,
+    report_changes,
 )
 from holdfast.core.ledger import DriftRecord, HistoryEntry
 from holdfast.core.live import Absent, Live, Phase, Progress, Writer
 from holdfast.core.names import WorkloadId
-from holdfast.core.plan import Action, Step
-from holdfast.core.service.spec import API_VERSION, KIND
-from holdfast.core.tree import digest
+from holdfast.core.normalize import normalize_workload
+from holdfast.core.plan import Action, Step, declared_after_write, fields_after_write
+from holdfast.core.service.spec import API_VERSION, KIND, InferenceService
+from holdfast.core.tree import Fields, Tree, digest, json_pointer
+from holdfast.core.workload import Desired
 from holdfast.reconcile.kube import (
+    ConflictReason,
     KindNotServed,
+    KubeConflict,
     ObjectList,
     ObjectRef,
     Scope,
     VersionExpired,
     WatchEvent,
     WatchEventType,
+    ref_of,
 )
-from holdfast.reconcile.ports import Clock
+from holdfast.reconcile.objects.cost import CostEstimator
+from holdfast.reconcile.ports import Clock, reused_key_error
 from holdfast.version import __version__
-from holdfast.wire.service_mapping import unsupported_on_kubernetes
+from holdfast.wire.inference_service_v1alpha1 import service_to_json, spec_to_json
+from holdfast.wire.service_mapping import service_of, unsupported_on_kubernetes
+from holdfast.wire.spec_v1 import spec_from_fields
 
 
 async def follow_progress(
@@ -116,9 +134,16 @@ def _services(namespace: str, labels: str = "") -> Scope:
     return Scope(api_version=API_VERSION, kind=KIND, namespace=namespace, labels=labels)
 
 
+WRITE_ATTEMPTS = 8
+"""How often a write is sent again because the object's status changed under it."""
+COST_SECONDS = 5.0
+"""Seconds that the question what a step costs may take; then it is unknown."""
 REMEMBERED_OUTCOMES = 256
 """Outcomes kept for calls that are repeated with the same key."""
 T = TypeVar("T")
+_OBSERVE_AGAIN = "Observe it again."
+_REPLACED = "was replaced by another of the same slug meanwhile"
+_DELETED = "was deleted meanwhile"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +175,7 @@ class KubernetesTarget:
         self._discreet = discreet
         self._deadline: float | None = None
         self._ledger = EventHistory(api, writer=writer, clock=clock)
+        self._costs = CostEstimator(api, clock)
         self._outcomes: OrderedDict[str, _RememberedOutcome] = OrderedDict()
 
     def __repr__(self) -> str:
@@ -157,13 +183,16 @@ class KubernetesTarget:
 
     def within(self, seconds: float | None) -> KubernetesTarget:
         """Return this target with a total deadline for everything asked through it."""
-        limited = self._as(self._writer)
+        limited = copy.copy(self)
         limited._deadline = None if seconds is None else self._clock.monotonic() + seconds
         return limited
 
     def writing_as(self, writer: Writer) -> KubernetesTarget:
-        """Return this target for another writer; the connection is shared."""
-        return self._as(writer)
+        """Return this target for another writer; connection and remembered outcomes are shared."""
+        other = copy.copy(self)
+        other._writer = writer
+        other._ledger = EventHistory(self.api, writer=writer, clock=self._clock)
+        return other
 
     def namespace_of(self, project: str) -> str:
         """Say in which namespace a project's workloads are."""
@@ -183,6 +212,30 @@ class KubernetesTarget:
         """Carry out one step, once per key."""
         return await self.write(step, key=key, declare=True)
 
+    async def cost(self, step: Step) -> Cost | None:
+        """Say what the operator does to pods when it has this step to carry out."""
+        try:
+            async with asyncio.timeout(COST_SECONDS), self._limit():
+                found = await self._find(step.id)
+                if found is not None:
+                    check_unchanged(step, found)
+                elif step.uid is not None:
+                    return None
+                before = found.service if found else None
+                return await self._costs.cost_of_service(before, self._service_after(step, found))
+        except (HoldfastError, TimeoutError):
+            return None
+
+    def _service_after(self, step: Step, found: WorkloadObject | None) -> InferenceService | None:
+        """The service as it will be after a step; None for none."""
+        if step.action is Action.DELETE:
+            return None
+        live = found.live.fields if found else {}
+        spec = spec_from_fields(step.id.slug, fields_after_write(live, step.write))
+        if found is None:
+            return service_of(spec, namespace=self.namespace_of(step.id.project))
+        return service_of(spec, namespace=found.service.namespace, base=found.service)
+
     async def write(self, step: Step, *, key: str, declare: bool | None) -> Live | Absent:
         """Carry out one step, declaring what it writes, or not; None if it is the declarer's."""
         if step.action is Action.NOTHING:
@@ -197,7 +250,14 @@ class KubernetesTarget:
                 raise reused_key_error()
             return kept.live
         async with self._limit(writes=True):
-            after = await self._act(step, mark, declare=declare)
+            after: Live | Absent
+            match step.action:
+                case Action.CREATE:
+                    after = await self._create(step, mark)
+                case Action.DELETE:
+                    after = await self._delete(step)
+                case _:
+                    after = await self._update(step, mark, declare=declare)
         self._outcomes[mark.key] = _RememberedOutcome(request=mark.request, live=after)
         while len(self._outcomes) > REMEMBERED_OUTCOMES:
             self._outcomes.popitem(last=False)
@@ -278,24 +338,137 @@ class KubernetesTarget:
         """Close the connection."""
         await self.api.aclose()
 
-    async def _act(
-        self, step: Step, write_record: WriteRecord, *, declare: bool | None
-    ) -> Live | Absent:
-        writes = WorkloadWriter(
-            client=self.api,
-            ledger=self._ledger,
-            manager=self._writer.manager,
-            clock=self._clock,
-            find=self._find,
+    async def _create(self, step: Step, write_record: WriteRecord) -> Live:
+        """Make the object, unless there is one."""
+        namespace = self.namespace_of(step.id.project)
+        given = {name: value for name, value in step.write.items() if value is not None}
+        spec = spec_from_fields(step.id.slug, given)
+        service = replace(
+            service_of(spec, namespace=namespace),
+            labels={PROJECT_LABEL: step.id.project},
+            annotations={
+                DECLARED_ANNOTATION: _to_json(spec.fields()),
+                LAST_WRITE_ANNOTATION: _to_json(write_record),
+            },
         )
-        match step.action:
-            case Action.CREATE:
-                namespace = self.namespace_of(step.id.project)
-                return await writes.create(step, write_record, namespace=namespace)
-            case Action.DELETE:
-                return await writes.delete(step)
-            case _:
-                return await writes.update(step, write_record, declare=declare)
+        try:
+            made = await self.api.apply(
+                service_to_json(service), manager=self._writer.manager, absent=True
+            )
+        except KubeConflict as conflict:
+            return await self._find_created_before(step, write_record, conflict)
+        except NotFound as error:
+            raise NotFound(
+                f"Workload {step.id} could not be created: {error.happened}",
+                hint=f"Make its namespace first: kubectl create namespace {namespace}",
+            ) from error
+        await self._ledger.record_event(made, "created", f"created with {len(given)} fields")
+        return read_workload_object(made).live
+
+    async def _update(self, step: Step, write_record: WriteRecord, *, declare: bool | None) -> Live:
+        """Write whole fields of the object that the step saw.
+
+        It is declared from then on. Without `declare` it is a change beside the declaration;
+        None leaves it to who writes: the one who declared the workload, or another.
+        """
+        for _ in range(WRITE_ATTEMPTS):
+            found = await self._find(step.id)
+            if found is not None and _is_repeated(found, write_record):
+                return found.live
+            if found is None:
+                raise _changed(step, _DELETED)
+            check_unchanged(step, found)
+            live = found.live
+            if declare is None:
+                declare = found.write_record is None or found.write_record.by == write_record.by
+            spec = spec_from_fields(step.id.slug, fields_after_write(live.fields, step.write))
+            fields = spec.fields()
+            if normalize_workload(fields) == normalize_workload(live.fields):
+                return live
+            after = service_of(spec, namespace=found.service.namespace, base=found.service)
+            names = [name for name in step.write if fields.get(name) != live.fields.get(name)]
+            declared = found.declared
+            if declare:
+                declared = declared_after_write(
+                    step.write, declared=declared or {}, before=live.fields, after=fields
+                )
+            elif found.write_record is not None:
+                write_record = replace_struct(write_record, by=found.write_record.by)
+            operations = [
+                *_guard_operations(found.item),
+                *_spec_operations(spec_to_json(found.service.spec), spec_to_json(after.spec)),
+                *_metadata_operations(found.item, step.id, declared, write_record),
+            ]
+            try:
+                made = await self.api.patch(
+                    ref_of(found.item), operations, manager=self._writer.manager
+                )
+            except KubeConflict as conflict:
+                if conflict.reason is ConflictReason.CHANGED:
+                    continue
+                raise _changed(step, _REPLACED) from conflict
+            except NotFound as error:
+                raise _changed(step, _DELETED) from error
+            now = read_workload_object(made)
+            await self._note_update(found, now, names, declare=declare)
+            return now.live
+        raise _contended(step)
+
+    async def _delete(self, step: Step) -> Live | Absent:
+        """Delete the object that the step saw; what is gone already is no conflict."""
+        for _ in range(WRITE_ATTEMPTS):
+            found = await self._find(step.id)
+            if found is None:
+                return Absent(id=step.id)
+            check_unchanged(step, found)
+            try:
+                gone = await self.api.delete(
+                    ref_of(found.item), uid=found.live.uid, version=version_of(found.item)
+                )
+            except KubeConflict as conflict:
+                if conflict.reason is ConflictReason.CHANGED:
+                    continue
+                raise _changed(step, _REPLACED) from conflict
+            if gone:
+                await self._ledger.record_event(found.item, "deleted", "deleted")
+            if not found.item["metadata"].get("finalizers"):
+                return Absent(id=step.id)
+            with report_changes(f"Workload {step.id} is being deleted."):
+                left = await self._find(step.id)
+            return left.live if left else Absent(id=step.id)
+        raise _contended(step)
+
+    async def _find_created_before(
+        self, step: Step, write_record: WriteRecord, conflict: KubeConflict
+    ) -> Live:
+        found = await self._find(step.id)
+        if found is not None and _is_repeated(found, write_record):
+            return found.live
+        raise AlreadyExists(
+            f"Workload {step.id} already exists.", hint=_OBSERVE_AGAIN
+        ) from conflict
+
+    async def _note_update(
+        self,
+        before: WorkloadObject,
+        after: WorkloadObject,
+        names: builtins.list[str],
+        *,
+        declare: bool,
+    ) -> None:
+        summary = f"wrote {', '.join(names)}"
+        await self._ledger.record_event(after.item, "updated", summary, detail={"fields": [*names]})
+        if not declare:
+            return
+        now = self._clock.now()
+        open_still = {record.id for record in open_drifts(after, now)}
+        resolution = "reconciled" if before.declared == after.declared else "declared"
+        for record in open_drifts(before, now):
+            if record.id not in open_still:
+                ended = replace(record, resolved_at=now, resolution=resolution)
+                await self._ledger.record_event(
+                    after.item, "resolved", f"drift {record.id} {resolution}", drift=ended
+                )
 
     async def _find(self, workload: WorkloadId) -> WorkloadObject | None:
         """Read one object, if it is this project's. Absent only on the cluster's own word."""
@@ -350,18 +523,6 @@ class KubernetesTarget:
         except KindNotServed as error:
             raise not_installed(error) from error
 
-    def _as(self, writer: Writer) -> KubernetesTarget:
-        other = KubernetesTarget(
-            self.api,
-            writer=writer,
-            clock=self._clock,
-            namespace=self._namespace,
-            discreet=self._discreet,
-        )
-        other._deadline = self._deadline
-        other._outcomes = self._outcomes
-        return other
-
     @asynccontextmanager
     async def _limit(self, *, writes: bool = False) -> AsyncIterator[None]:
         """Keep the total deadline over everything in the block."""
@@ -412,3 +573,81 @@ def open_kubernetes_target(
         timeout=timeout,
     )
     return KubernetesTarget(api, writer=writer, clock=clock, namespace=namespace, discreet=discreet)
+
+
+def _changed(step: Step, how: str) -> Conflict:
+    return Conflict(f"Workload {step.id} {how}.", hint=_OBSERVE_AGAIN)
+
+
+def check_unchanged(step: Step, found: WorkloadObject) -> None:
+    """Raise Conflict unless the object is the one that the step saw, as it saw it."""
+    if found.live.uid != step.uid:
+        raise _changed(step, _REPLACED)
+    if found.live.version != step.version:
+        raise _changed(step, "is not as it was when the step was planned")
+
+
+def _is_repeated(found: WorkloadObject, write_record: WriteRecord) -> bool:
+    """True when this very request wrote the object last."""
+    if found.write_record is None or found.write_record.key != write_record.key:
+        return False
+    if found.write_record.request != write_record.request:
+        raise reused_key_error()
+    return True
+
+
+def _guard_operations(item: Object) -> list[Fields]:
+    """Given as values and not as tests: the API server then says itself that it is a conflict."""
+    return [
+        {"op": "add", "path": "/metadata/uid", "value": item["metadata"]["uid"]},
+        {"op": "add", "path": "/metadata/resourceVersion", "value": version_of(item)},
+    ]
+
+
+def _spec_operations(before: Fields, after: Fields) -> list[Fields]:
+    changed: list[Fields] = [
+        {"op": "add", "path": json_pointer(("spec", name)), "value": value}
+        for name, value in after.items()
+        if before.get(name) != value
+    ]
+    return changed + [
+        {"op": "remove", "path": json_pointer(("spec", name))}
+        for name in before
+        if name not in after
+    ]
+
+
+def _metadata_operations(
+    item: Object,
+    workload: WorkloadId,
+    declared: Mapping[str, Tree] | None,
+    write_record: WriteRecord,
+) -> list[Fields]:
+    """Write what we keep on the object: whose it is, what was declared, the key of the write."""
+    metadata = item["metadata"]
+    entries: list[tuple[str, str, str]] = [
+        ("labels", PROJECT_LABEL, workload.project),
+        ("annotations", LAST_WRITE_ANNOTATION, _to_json(write_record)),
+    ]
+    if declared is not None:
+        entries.append(("annotations", DECLARED_ANNOTATION, _to_json(declared)))
+    made: list[Fields] = [
+        {"op": "add", "path": f"/metadata/{part}", "value": {}}
+        for part in ("labels", "annotations")
+        if not metadata.get(part)
+    ]
+    return made + [
+        {"op": "add", "path": json_pointer(("metadata", part, name)), "value": value}
+        for part, name, value in entries
+    ]
+
+
+def _contended(step: Step) -> Conflict:
+    return Conflict(
+        f"InferenceService {step.id.slug} was written by others {WRITE_ATTEMPTS} times meanwhile.",
+        hint="Find out who keeps writing it (kubectl get hold --show-managed-fields).",
+    )
+
+
+def _to_json(value: object) -> str:
+    return msgspec.json.encode(value).decode()

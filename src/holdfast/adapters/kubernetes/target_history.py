@@ -27,15 +27,18 @@ from holdfast.adapters.kubernetes.target_objects import (
     WorkloadObject,
     project_of,
 )
-from holdfast.core.desired import Desired
-from holdfast.core.drift import Cause, DriftKind, find_drift
+from holdfast.core.drift import Cause, DriftKind, find_drift, runtime_drift
 from holdfast.core.errors import HoldfastError
 from holdfast.core.ledger import DriftEntry, DriftRecord, HistoryEntry, drift_entry_of
 from holdfast.core.live import Writer
 from holdfast.core.names import WorkloadId
+from holdfast.core.node_health import HardwareFailure, read_time
 from holdfast.core.ownership.managed_fields import read_ownership
+from holdfast.core.redact import redact
+from holdfast.core.service.facts import ConditionReason
 from holdfast.core.service.spec import API_VERSION, KIND, Condition
 from holdfast.core.tree import Fields, digest
+from holdfast.core.workload import Desired
 from holdfast.reconcile.kube import Scope
 from holdfast.reconcile.ports import Clock
 from holdfast.wire.decode import reshape
@@ -58,7 +61,12 @@ class _EventDetails(msgspec.Struct, omit_defaults=True):
 
 def open_drifts(found: WorkloadObject, now: datetime) -> list[DriftRecord]:
     """Say how one workload differs from its declaration, and what the operator found drifted."""
-    return [*_workload_drifts(found, now), *_object_drifts(found, now)]
+    return [
+        *_workload_drifts(found, now),
+        *_object_drifts(found, now),
+        *_runtime_drifts(found, now),
+        *_hardware_drifts(found, now),
+    ]
 
 
 def _workload_drifts(found: WorkloadObject, now: datetime) -> Iterable[DriftRecord]:
@@ -66,28 +74,83 @@ def _workload_drifts(found: WorkloadObject, now: datetime) -> Iterable[DriftReco
         return
     live = found.live
     drift = find_drift(desired=Desired(id=live.id, fields=found.declared), live=live)
-    if not drift.fields:
+    written = [each for each in drift.fields if each.kind is not DriftKind.RUNTIME]
+    if not written:
         return
     entries = tuple(
         drift_entry_of(
             each, f"written by {each.writer}" if each.writer else "no writer is recorded"
         )
-        for each in drift.fields
+        for each in written
     )
-    times = [each.writer.at for each in drift.fields if each.writer and each.writer.at]
+    times = [each.writer.at for each in written if each.writer and each.writer.at]
     yield DriftRecord(
         id=_drift_id(live.uid, [[entry.path, entry.live] for entry in entries]),
         workload=live.id,
-        kinds=drift.kinds,
+        kinds=tuple(kind for kind in drift.kinds if kind is not DriftKind.RUNTIME),
         fields=entries,
         first_seen=min(times, default=live.updated_at or now),
     )
 
 
+def _runtime_drifts(found: WorkloadObject, now: datetime) -> Iterable[DriftRecord]:
+    """Say what pods serve otherwise than declared."""
+    if not found.live.status.runtime:
+        return
+    fields = [runtime_drift(each) for each in found.live.status.runtime]
+    entries = tuple(drift_entry_of(each, each.evidence) for each in fields)
+    condition = _condition(found, "RuntimeVerified")
+    yield DriftRecord(
+        id=_drift_id(found.live.uid, [[entry.path, entry.live] for entry in entries]),
+        workload=found.live.id,
+        kinds=(DriftKind.RUNTIME,),
+        fields=entries,
+        first_seen=(condition and _transition_time(condition)) or now,
+    )
+
+
+def _hardware_drifts(found: WorkloadObject, now: datetime) -> Iterable[DriftRecord]:
+    """Say which replicas are lost or fail by the fault of hardware. Nothing puts that back.
+
+    Named by what is broken, not by the pods, which come and go meanwhile.
+    """
+    failures = (found.service.status.hardware if found.service.status else None) or ()
+    if not failures:
+        return
+    by_pod: dict[str, list[HardwareFailure]] = {}
+    for each in failures:
+        by_pod.setdefault(each.pod, []).append(each)
+    entries = tuple(
+        DriftEntry(
+            path=f"/replicas/{pod}",
+            desired="running",
+            live=redact(rows[0].reason),
+            kind=DriftKind.RESOURCE,
+            cause=Cause.HARDWARE,
+            evidence=redact("; ".join(dict.fromkeys(row.cause for row in rows))),
+        )
+        for pod, rows in sorted(by_pod.items())
+    )
+    broken = sorted(
+        {f"{each.node or each.pod} {each.condition or each.reason}" for each in failures}
+    )
+    times = [time for each in failures if (time := read_time(each.since)) is not None]
+    condition = _condition(found, "Degraded")
+    yield DriftRecord(
+        id=_drift_id(found.live.uid, ["hardware", broken]),
+        workload=found.live.id,
+        kinds=(DriftKind.RESOURCE,),
+        fields=entries,
+        first_seen=min(times, default=(condition and _transition_time(condition)) or now),
+    )
+
+
 def _object_drifts(found: WorkloadObject, now: datetime) -> Iterable[DriftRecord]:
-    said = _condition(found)
-    if said is not None and said.status == "True":
-        yield _operator_drift(found, said, now)
+    condition = _condition(found)
+    if condition is not None and condition.reason == ConditionReason.RUNTIME:
+        return  # told field by field
+    if condition is not None and condition.status == "True":
+        yield _operator_drift(found, condition, now)
         return
     written = _condition(found, "UpToDate")
     if written is not None and (written.status, written.reason) == ("False", "WriteRefused"):
@@ -97,10 +160,10 @@ def _object_drifts(found: WorkloadObject, now: datetime) -> Iterable[DriftRecord
 
 def healed_drifts(found: WorkloadObject) -> Iterable[DriftRecord]:
     """Say what the operator put back last. It remembers one such drift, and when it ended."""
-    said = _condition(found)
-    if said is not None and said.status == "False" and said.reason == "Healed":
-        ended = _transition_time(said) or found.live.updated_at
-        record = _operator_drift(found, said, ended or datetime.now(UTC))
+    condition = _condition(found)
+    if condition is not None and condition.status == "False" and condition.reason == "Healed":
+        ended = _transition_time(condition) or found.live.updated_at
+        record = _operator_drift(found, condition, ended or datetime.now(UTC))
         yield replace(record, resolved_at=ended, resolution="healed")
 
 
@@ -109,26 +172,28 @@ def _condition(found: WorkloadObject, about: str = "DriftDetected") -> Condition
     return next((each for each in conditions if each.type == about), None)
 
 
-def _operator_drift(found: WorkloadObject, said: Condition, otherwise: datetime) -> DriftRecord:
+def _operator_drift(
+    found: WorkloadObject, condition: Condition, otherwise: datetime
+) -> DriftRecord:
     entry = DriftEntry(
         path="/objects",
         desired="as declared",
-        live=said.message,
+        live=condition.message,
         kind=DriftKind.CONFIGURATION,
         cause=Cause.UNKNOWN,
         evidence="told by the operator",
     )
     return DriftRecord(
-        id=_drift_id(found.live.uid, ["objects", said.last_transition_time]),
+        id=_drift_id(found.live.uid, ["objects", condition.last_transition_time]),
         workload=found.live.id,
         kinds=(entry.kind,),
         fields=(entry,),
-        first_seen=_transition_time(said) or otherwise,
+        first_seen=_transition_time(condition) or otherwise,
     )
 
 
-def _transition_time(said: Condition) -> datetime | None:
-    stamp = said.last_transition_time
+def _transition_time(condition: Condition) -> datetime | None:
+    stamp = condition.last_transition_time
     return datetime.fromisoformat(stamp) if stamp else None
 
 

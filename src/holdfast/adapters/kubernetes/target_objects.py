@@ -22,6 +22,7 @@ from holdfast.core.ownership.managed_fields import (
     read_ownership,
     touches,
 )
+from holdfast.core.service.pod import startup_seconds
 from holdfast.core.service.spec import InferenceService, InferenceServiceStatus
 from holdfast.core.tree import Fields
 from holdfast.wire.inference_service_v1alpha1 import service_from_json
@@ -36,9 +37,18 @@ LAST_WRITE_ANNOTATION = "holdfast.dev/last-write"
 HOLDFAST_MANAGERS = frozenset({"holdfast-sdk", "holdfast-cli"})
 NOT_OBSERVED = "No operator has taken it up yet."
 _FAILED_REASONS = frozenset(
-    {"InvalidSpec", "ForeignObject", "RolloutStuck", "Fighting", "AlteredByAdmission"}
+    {
+        "InvalidSpec",
+        "MultiNodeNotInstalled",
+        "ForeignObject",
+        "RolloutStuck",
+        "Fighting",
+        "AlteredByAdmission",
+        "PodsCannotStart",
+        "PodsRefused",
+    }
 )
-"""Why a service is not ready and will not be by waiting. Failing pods may recover."""
+"""Why a service is not ready and will not be by waiting. Pods that fail otherwise may recover."""
 
 
 class NameTaken(Conflict):
@@ -129,39 +139,53 @@ def workload_version(item: Object) -> str:
 
 def workload_status(service: InferenceService) -> Status:
     """Say how a workload does, by what the operator wrote."""
-    said = service.status
+    reported = service.status
     spec = service.spec
     if service.deleting:
         return Status(phase=Phase.ERROR, message="It is being deleted.")
     declared = (spec.min_replicas if spec.autoscaled else spec.replicas) or 1
-    if said is None:
+    if spec.scales_to_zero:
+        declared = 0
+    if reported is None:
         return Status(phase=Phase.SCHEDULING, message=NOT_OBSERVED, wanted=declared)
-    behind = (said.observed_generation or 0) < service.generation
-    phase = Phase.SCHEDULING if behind else _phase(said)
+    behind = (reported.observed_generation or 0) < service.generation
+    phase = Phase.SCHEDULING if behind else _phase(reported)
     return Status(
         phase=phase,
-        message="The operator has not seen the last change yet." if behind else said.message,
-        ready=said.ready_replicas or 0,
-        wanted=max(declared, said.replicas) if spec.autoscaled else declared,
-        canary_weight=said.canary_weight or 0,
-        endpoint=said.url,
-        drift_unknown=_drift_unknown(said),
+        message="The operator has not seen the last change yet." if behind else reported.message,
+        ready=reported.ready_replicas or 0,
+        wanted=max(declared, reported.replicas) if spec.autoscaled else declared,
+        canary_weight=reported.canary_weight or 0,
+        endpoint=reported.url,
+        suspended=_true_condition(reported, "Suspended"),
+        scaled_to_zero=_true_condition(reported, "ScaledToZero"),
+        wake_budget=startup_seconds(service) if spec.scales_to_zero else None,
+        drift_unknown=_unknown_condition(reported, "DriftDetected"),
+        runtime=reported.runtime or (),
+        runtime_unknown=_unknown_condition(reported, "RuntimeVerified"),
     )
 
 
-def _drift_unknown(said: InferenceServiceStatus) -> str:
-    found = next((each for each in said.conditions if each.type == "DriftDetected"), None)
+def _true_condition(reported: InferenceServiceStatus, kind: str) -> str:
+    """Say what a condition that is True says; empty otherwise."""
+    found = next((each for each in reported.conditions if each.type == kind), None)
+    return found.message or found.reason if found and found.status == "True" else ""
+
+
+def _unknown_condition(reported: InferenceServiceStatus, type: str) -> str:
+    """Why a condition is unknown; empty where it is not, or is not there."""
+    found = next((each for each in reported.conditions if each.type == type), None)
     if found is None or found.status != "Unknown":
         return ""
     return found.message or found.reason or "The operator does not say why."
 
 
-def _phase(said: InferenceServiceStatus) -> Phase:
-    if said.ready:
+def _phase(reported: InferenceServiceStatus) -> Phase:
+    if reported.ready:
         return Phase.READY
-    if any(each.type == "Ready" and each.reason in _FAILED_REASONS for each in said.conditions):
+    if any(each.type == "Ready" and each.reason in _FAILED_REASONS for each in reported.conditions):
         return Phase.ERROR
-    return Phase.BOOTSTRAPPING if said.replicas else Phase.PROVISIONING
+    return Phase.BOOTSTRAPPING if reported.replicas else Phase.PROVISIONING
 
 
 def _live_without_fields(item: Object, where: WorkloadId) -> Live:

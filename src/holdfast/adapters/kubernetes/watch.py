@@ -173,12 +173,7 @@ async def _watch_error(response: aiohttp.ClientResponse, where: str, secret: boo
         body = b""
     error = response_error(
         KubeResponse(
-            method="GET",
-            where=where,
-            status=response.status,
-            headers={},
-            body=body,
-            secret=secret,
+            method="GET", where=where, status=response.status, headers={}, body=body, secret=secret
         )
     )
     return not_served(error) if isinstance(error, NotFound) else error

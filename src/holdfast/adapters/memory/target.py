@@ -11,7 +11,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from holdfast.core.desired import Desired
+from holdfast.core.cost import Cost
 from holdfast.core.drift import find_drift
 from holdfast.core.errors import (
     NOTHING_CHANGED,
@@ -27,9 +27,9 @@ from holdfast.core.ledger import DriftRecord, HistoryEntry, drift_entry_of
 from holdfast.core.live import Absent, Live, Phase, Progress, Status, Writer
 from holdfast.core.names import WorkloadId
 from holdfast.core.normalize import normalize_workload
-from holdfast.core.plan import Action, Step
+from holdfast.core.plan import Action, Step, fields_after_write
 from holdfast.core.tree import Fields, Tree, digest
-from holdfast.core.workload_write import fields_after_write
+from holdfast.core.workload import Desired
 from holdfast.reconcile.ports import Clock
 from holdfast.wire.spec_v1 import spec_from_fields
 
@@ -167,6 +167,8 @@ class MemoryTarget:
     lines: dict[str, Sequence[str]] = field(default_factory=dict)
     """By slug, its log."""
     refused: Callable[[Desired], Sequence[Problem]] | None = None
+    costs: dict[str, Cost] = field(default_factory=dict)
+    """By slug, what a step costs; unknown where none is given."""
     _workloads: dict[WorkloadId, Live] = field(default_factory=dict)
     _outcomes: dict[str, _RememberedOutcome] = field(default_factory=dict)
     _faults: list[_Fault] = field(default_factory=list)
@@ -201,6 +203,13 @@ class MemoryTarget:
                 raise ValidationError("This idempotency key was used for another step.")
             self._fail(after_effect=True, slug=step.id.slug)
             return remembered.outcome
+
+    async def cost(self, step: Step) -> Cost | None:
+        """Say what the test set for this slug, of a workload that is as the step saw it."""
+        with self._lock:
+            live = self._workloads.get(step.id)
+            same = (step.uid, step.version) == ((live.uid, live.version) if live else (None, None))
+            return self.costs.get(step.id.slug) if same and not self.down else None
 
     async def list(self, project: str) -> Sequence[Live]:
         """Return every workload of a project."""

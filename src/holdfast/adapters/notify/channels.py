@@ -1,4 +1,4 @@
-"""Writes notices to the log, one line each, for those who collect logs and nothing else."""
+"""Where notices go: the log of this process, Slack, and any webhook."""
 
 from __future__ import annotations
 
@@ -104,8 +104,9 @@ def slack_message(notices: Sequence[Notice]) -> Fields:
         left -= len(text)
         shown += 1
     rest = f"… and {len(notices) - shown} more · " if shown < len(notices) else ""
-    seconds, plain = int(notices[-1].at.timestamp()), _time_text(notices)
-    at = f"<!date^{seconds}^{{date_short_pretty}} {{time}}|{plain}>"
+    last = notices[-1].at
+    plain = last.strftime("%Y-%m-%d %H:%M %Z").rstrip()
+    at = f"<!date^{int(last.timestamp())}^{{date_short_pretty}} {{time}}|{plain}>"
     source = _escape(notices[0].source, 200)
     blocks.append({"type": "context", "elements": [_mrkdwn(f"{rest}{source} · {at}")]})
     lines = [
@@ -128,8 +129,8 @@ def _slack_section(notice: Notice, *, titled: bool, limit: int) -> str:
     room = limit - len(link)
     if room < 100:
         return ""
-    told = (title + notice.text).strip() or notice.title.strip() or notice.type
-    return _escape(told, room) + link
+    text = (title + notice.text).strip() or notice.title.strip() or notice.type
+    return _escape(text, room) + link
 
 
 def _mrkdwn(text: str) -> Fields:
@@ -142,22 +143,18 @@ def _escape(text: str, limit: int) -> str:
     found: list[str] = []
     used = 0
     for char in "\n".join(escape_unprintable(line) for line in text.split("\n")):
-        piece = _ESCAPES.get(char, char)
-        if used + len(piece) >= limit:
+        escaped = _ESCAPES.get(char, char)
+        if used + len(escaped) >= limit:
             found.append("…")
             break
-        found.append(piece)
-        used += len(piece)
+        found.append(escaped)
+        used += len(escaped)
     return "".join(found)
 
 
 def _truncate(text: str, limit: int) -> str:
     text = escape_unprintable(text)
     return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
-def _time_text(notices: Sequence[Notice]) -> str:
-    return notices[-1].at.strftime("%Y-%m-%d %H:%M %Z").rstrip()
 
 
 SIGNATURE_HEADER = "X-Holdfast-Signature"

@@ -1,7 +1,7 @@
 """The GitOps controller's ledger in PostgreSQL, where several controllers share one.
 
-`ledger_store` implements the port, `schema` makes the tables, `sessions` runs transactions and
-turns asyncpg's exceptions into ours.
+`ledger_store` implements the port and makes its tables, `sessions` runs transactions and turns
+asyncpg's exceptions into ours.
 """
 
 from holdfast.adapters.postgres.ledger_store import PostgresLedgerStore, open_ledger_store

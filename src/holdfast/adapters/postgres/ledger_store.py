@@ -1,7 +1,9 @@
-"""The `LedgerStore` port over PostgreSQL.
+"""The `LedgerStore` port over PostgreSQL, and the tables that it is kept in.
 
 Writers take turns: each first updates the one row of `holdfast_book` and holds it to its commit.
 So what it reads after that is what the last commit left, and numbers follow the order of commits.
+Migrations are numbered and only ever appended. All that are missing run in one transaction,
+under a lock that controllers who start at the same moment wait for.
 """
 
 from __future__ import annotations
@@ -11,30 +13,25 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.adapters.clock import SystemClock
-from holdfast.adapters.postgres.schema import check_version, migrate_schema
 from holdfast.adapters.postgres.sessions import (
     TRANSACTION_TIMEOUT,
     PostgresConnection,
     PostgresRow,
     PostgresSessions,
 )
-from holdfast.core.errors import TargetUnavailable
+from holdfast.adapters.sql_ledger import PRUNE_BATCH, SqlLedgerStore, entry_of, entry_row, record_of
+from holdfast.core.errors import ConfigurationError, TargetUnavailable
 from holdfast.core.redact import Secret
 from holdfast.reconcile.gitops.ledger_store import (
     CLOSED,
     RecordName,
     check_names,
-    record_from_json,
     record_name,
-    record_to_json,
     settle_writes,
     stored_entry,
 )
 from holdfast.reconcile.gitops.ports import JournalEntry, LedgerRecord, LedgerWrite, RecordKind
 from holdfast.reconcile.ports import Clock
-
-PRUNE_BATCH = 1000
-"""Rows of one commit, so that other writers get their turn in a long removal."""
 
 _TAKE_TURN = (
     "UPDATE holdfast_book SET turns = turns + $1, lines = lines + $2 RETURNING turns, lines, schema"
@@ -60,21 +57,8 @@ _INSERT_ENTRY = (
 _SELECT_RECORDS = (
     "SELECT kind, application, key, state, body, version, changed_at FROM holdfast_records"
 )
-_SELECT_AFTER = (
-    f"{_SELECT_RECORDS} WHERE kind = $1 AND application = $2 AND key > $3 ORDER BY key LIMIT $4"
-)
 _SELECT_ENTRIES = (
     "SELECT seq, at, application, subject, action, actor, summary, detail FROM holdfast_journal"
-)
-_OLD_RECORDS = (
-    "DELETE FROM holdfast_records WHERE turn IN (SELECT turn FROM holdfast_records"
-    " WHERE state = $1 AND changed_at < $2 LIMIT $3)"
-)
-_OLD_ENTRIES = (
-    "DELETE FROM holdfast_journal WHERE seq IN (SELECT seq FROM holdfast_journal AS line"
-    " WHERE NOT (subject != '' AND EXISTS (SELECT 1 FROM holdfast_records AS about"
-    " WHERE about.application = line.application AND about.key = line.subject"
-    " AND about.state != $1)) AND at < $2 LIMIT $3)"
 )
 
 
@@ -97,38 +81,14 @@ async def open_ledger_store(
     return PostgresLedgerStore(sessions, clock or SystemClock())
 
 
-class PostgresLedgerStore:
+class PostgresLedgerStore(SqlLedgerStore):
     """One ledger that several controllers share. Made by `open_ledger_store`."""
+
+    table_prefix = "holdfast_"
 
     def __init__(self, sessions: PostgresSessions, clock: Clock) -> None:
         self._sessions = sessions
         self._clock = clock
-
-    async def records(
-        self,
-        kind: RecordKind,
-        *,
-        application: str = "",
-        key: str = "",
-        state: str = "",
-        limit: int = 0,
-    ) -> Sequence[LedgerRecord]:
-        """Return records, the last changed first."""
-        values: list[Any] = []  # Any: what asyncpg takes, one type a placeholder
-        where = _where_clause(
-            values, kind=kind.value, application=application, key=key, state=state
-        )
-        order = f" ORDER BY turn DESC{_limit_clause(values, limit)}"
-        return [
-            _record_of(row) for row in await self._fetch(_SELECT_RECORDS + where + order, values)
-        ]
-
-    async def records_after(
-        self, kind: RecordKind, *, application: str, after: str, limit: int
-    ) -> Sequence[LedgerRecord]:
-        """Return the next records of an application by key."""
-        found = await self._fetch(_SELECT_AFTER, [kind.value, application, after, limit])
-        return [_record_of(row) for row in found]
 
     async def write(self, puts: Sequence[LedgerWrite], entries: Sequence[JournalEntry]) -> None:
         """Commit everything or nothing. Durable once it returns."""
@@ -137,49 +97,28 @@ class PostgresLedgerStore:
             now = self._clock.now()
             await self._sessions.run(lambda connection: _write_all(connection, puts, entries, now))
 
-    async def entries(
-        self,
-        *,
-        application: str = "",
-        subject: str = "",
-        since: datetime | None = None,
-        before: int = 0,
-        limit: int = 100,
-    ) -> Sequence[JournalEntry]:
-        """Return entries of the journal, newest first."""
-        values: list[Any] = []  # Any: as above
-        where = _where_clause(values, application=application, subject=subject)
-        if since is not None:
-            values.append(since)
-            where += f" AND at >= ${len(values)}"
-        if before:
-            values.append(before)
-            where += f" AND seq < ${len(values)}"
-        order = f" ORDER BY seq DESC{_limit_clause(values, limit)}"
-        return [
-            _entry_of(row) for row in await self._fetch(_SELECT_ENTRIES + where + order, values)
-        ]
-
-    async def prune(self, before: datetime) -> int:
-        """Remove closed records and journal entries from before a time; says how many."""
-        removed = 0
-        for statement in (_OLD_RECORDS, _OLD_ENTRIES):
-
-            async def work(connection: PostgresConnection, statement: str = statement) -> int:
-                await _take_turn(connection, 0, 0)
-                done = await connection.execute(statement, CLOSED, before, PRUNE_BATCH)
-                return int(done.split()[-1])
-
-            while True:
-                gone = await self._sessions.run(work)
-                removed += gone
-                if gone < PRUNE_BATCH:
-                    break
-        return removed
-
     async def aclose(self) -> None:
         """Close the connections."""
         await self._sessions.aclose()
+
+    async def _select_records(self, clauses: str, values: Sequence[Any]) -> Sequence[LedgerRecord]:
+        found = await self._fetch(f"{_SELECT_RECORDS} {clauses}", values)
+        return [record_of(row) for row in found]
+
+    async def _select_entries(self, clauses: str, values: Sequence[Any]) -> Sequence[JournalEntry]:
+        found = await self._fetch(f"{_SELECT_ENTRIES} {clauses}", values)
+        return [entry_of(row) for row in found]
+
+    async def _delete_batch(self, statement: str, before: object) -> int:
+        async def work(connection: PostgresConnection) -> int:
+            await _take_turn(connection, 0, 0)
+            done = await connection.execute(statement, CLOSED, before, PRUNE_BATCH)
+            return int(done.split()[-1])
+
+        return await self._sessions.run(work)
+
+    def _stored_time(self, at: datetime) -> datetime:
+        return at
 
     async def _fetch(self, sql: str, values: Sequence[Any]) -> list[PostgresRow]:
         return await self._sessions.run(lambda connection: connection.fetch(sql, *values))
@@ -200,7 +139,7 @@ async def _write_all(
     ]
     gone = [name for name, after in settled.items() if after.text is None]
     lines = [
-        _entry_row(stored_entry(entry, number))
+        entry_row(stored_entry(entry, number))
         for number, entry in enumerate(entries, start=seq + 1)
     ]
     for statement, rows in ((_DELETE_RECORD, gone), (_UPSERT_RECORD, kept), (_INSERT_ENTRY, lines)):
@@ -233,58 +172,95 @@ async def _versions(
     }
 
 
-def _entry_row(
-    entry: JournalEntry,
-) -> tuple[Any, ...]:  # Any: what asyncpg takes, one type a column
-    return (
-        entry.seq,
-        entry.at,
-        entry.application,
-        entry.subject,
-        entry.action,
-        entry.actor,
-        entry.summary,
-        record_to_json(entry.detail),
-    )
+MIGRATION_LOCK = 0x484F4C44
+"""`HOLD`: the number of the lock under which tables are made."""
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (
+        # One row. Every writer updates it first and so holds it to its commit: that is what
+        # makes numbers follow the order of commits, which those of a sequence do not.
+        """CREATE TABLE holdfast_book (
+            id integer PRIMARY KEY CHECK (id = 1),
+            schema integer NOT NULL,
+            turns bigint NOT NULL,
+            lines bigint NOT NULL
+        )""",
+        "INSERT INTO holdfast_book VALUES (1, 0, 0, 0)",
+        # By turn, the order of changes: the clocks of several controllers differ. `json` and
+        # not `jsonb`, which has no NUL character and forgets how a number was written.
+        """CREATE TABLE holdfast_records (
+            kind text NOT NULL,
+            application text NOT NULL,
+            key text NOT NULL,
+            state text NOT NULL,
+            body json NOT NULL,
+            version bigint NOT NULL,
+            changed_at timestamptz NOT NULL,
+            turn bigint NOT NULL UNIQUE,
+            PRIMARY KEY (kind, application, key)
+        )""",
+        "CREATE INDEX holdfast_records_of_kind ON holdfast_records (kind, turn)",
+        "CREATE INDEX holdfast_records_of_state ON holdfast_records (kind, state, turn)",
+        "CREATE INDEX holdfast_records_of_application"
+        " ON holdfast_records (kind, application, state, turn)",
+        "CREATE INDEX holdfast_records_of_subject ON holdfast_records (application, key)",
+        "CREATE INDEX holdfast_records_closed ON holdfast_records (changed_at)"
+        " WHERE state = 'closed'",
+        """CREATE TABLE holdfast_journal (
+            seq bigint PRIMARY KEY,
+            at timestamptz NOT NULL,
+            application text NOT NULL,
+            subject text NOT NULL,
+            action text NOT NULL,
+            actor text NOT NULL,
+            summary text NOT NULL,
+            detail json NOT NULL
+        )""",
+        "CREATE INDEX holdfast_journal_of_application ON holdfast_journal (application, seq)",
+        "CREATE INDEX holdfast_journal_of_subject ON holdfast_journal (subject, seq)",
+        "CREATE INDEX holdfast_journal_by_age ON holdfast_journal (at)",
+    ),
+)
 
 
-def _record_of(row: PostgresRow) -> LedgerRecord:
-    return LedgerRecord(
-        kind=RecordKind(row["kind"]),
-        application=row["application"],
-        key=row["key"],
-        state=row["state"],
-        body=record_from_json(row["body"]),
-        version=row["version"],
-        changed_at=row["changed_at"],
-    )
+async def migrate_schema(connection: PostgresConnection) -> None:
+    """Bring a database up to date, or refuse it. Writes nothing where nothing is missing."""
+    encoding = await connection.fetchval("SHOW server_encoding")
+    if encoding != "UTF8":
+        raise ConfigurationError(
+            f"The database stores text as {encoding}, which cannot hold every character.",
+            hint="Create one with ENCODING 'UTF8'.",
+        )
+    if await _schema_version(connection) == len(MIGRATIONS):
+        return
+    await connection.execute("SELECT pg_advisory_xact_lock($1)", MIGRATION_LOCK)
+    version = await _schema_version(connection)
+    for statements in MIGRATIONS[version:]:
+        for statement in statements:
+            await connection.execute(statement)
+    await connection.execute("UPDATE holdfast_book SET schema = $1", len(MIGRATIONS))
 
 
-def _entry_of(row: PostgresRow) -> JournalEntry:
-    return JournalEntry(
-        application=row["application"],
-        subject=row["subject"],
-        action=row["action"],
-        actor=row["actor"],
-        summary=row["summary"],
-        detail=record_from_json(row["detail"]),
-        at=row["at"],
-        seq=row["seq"],
-    )
+def check_version(version: int) -> None:
+    """Refuse tables that a newer Holdfast has changed, at any time: others may be upgraded."""
+    if version > len(MIGRATIONS):
+        raise ConfigurationError(
+            f"The database was changed by a newer Holdfast: its schema is {version} and this one "
+            f"knows up to {len(MIGRATIONS)}.",
+            hint="Upgrade Holdfast, or name another database.",
+        )
 
 
-def _where_clause(values: list[Any], **columns: str) -> str:
-    """Write the conditions that are not empty; their values join the list."""
-    clauses = ["true"]
-    for name, value in columns.items():
-        if value:
-            values.append(value)
-            clauses.append(f"{name} = ${len(values)}")
-    return f" WHERE {' AND '.join(clauses)}"
+# Not `to_regclass`, which remembers through a wait for the lock that there was no such table.
+_TABLE_EXISTS = (
+    "SELECT count(*) FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace"
+    " WHERE relname = 'holdfast_book' AND nspname = ANY (current_schemas(false))"
+)
 
 
-def _limit_clause(values: list[Any], limit: int) -> str:
-    if not limit:
-        return ""
-    values.append(limit)
-    return f" LIMIT ${len(values)}"
+async def _schema_version(connection: PostgresConnection) -> int:
+    if not await connection.fetchval(_TABLE_EXISTS):
+        return 0
+    version = int(await connection.fetchval("SELECT schema FROM holdfast_book"))
+    check_version(version)
+    return version

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
@@ -34,6 +34,9 @@ class PostgresRow(Protocol):
 
     def __getitem__(self, column: str) -> Any:  # Any: one type a column, by its schema
         """Return a column by its name."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """Give the columns in their order."""
 
 
 class PostgresConnection(Protocol):

@@ -81,10 +81,7 @@ BUILT_IN_PLUGINS: Mapping[str, AllowedKeys] = {
     "AnnotationsTransformer": {"annotations": None, "fieldSpecs": _FIELD_SPEC_KEYS},
     "ConfigMapGenerator": _GENERATED_KEYS,
     "HashTransformer": {},
-    "ImageTagTransformer": {
-        "imageTag": IMAGE_KEYS,
-        "fieldSpecs": _FIELD_SPEC_KEYS,
-    },
+    "ImageTagTransformer": {"imageTag": IMAGE_KEYS, "fieldSpecs": _FIELD_SPEC_KEYS},
     "LabelTransformer": {"labels": None, "fieldSpecs": _FIELD_SPEC_KEYS},
     "LegacyOrderTransformer": {},
     "NamespaceTransformer": {
@@ -96,10 +93,7 @@ BUILT_IN_PLUGINS: Mapping[str, AllowedKeys] = {
     "PatchTransformer": {"patch": None, "target": _SELECTOR_KEYS, "options": None},
     "PrefixTransformer": {"prefix": None, "fieldSpecs": _FIELD_SPEC_KEYS},
     "ReplacementTransformer": {"replacements": REPLACEMENT_KEYS},
-    "ReplicaCountTransformer": {
-        "replica": REPLICA_KEYS,
-        "fieldSpecs": _FIELD_SPEC_KEYS,
-    },
+    "ReplicaCountTransformer": {"replica": REPLICA_KEYS, "fieldSpecs": _FIELD_SPEC_KEYS},
     "SecretGenerator": {**_GENERATED_KEYS, "type": None},
     "SortOrderTransformer": {
         "sortOptions": {
@@ -159,13 +153,13 @@ def _check_plugin_document(value: Tree, where: str) -> Fields:
             f"the plugin {quote_text(str(kind))} runs something or is not known.",
             "Use patches, or a transformer that is built into Kustomize.",
         )
-    strange = find_unknown_key(
+    unknown = find_unknown_key(
         value, {"apiVersion": None, "kind": None, "metadata": _METADATA_KEYS, **keys}
     )
-    if strange is not None:
+    if unknown is not None:
         raise refusal(
             where,
-            f"the plugin {quote_text(str(kind))} has the key {quote_text(strange)}, which is not "
+            f"the plugin {quote_text(str(kind))} has the key {quote_text(unknown)}, which is not "
             "known, reads further files or names a function.",
             "Remove it, or write its configuration out in place.",
         )
@@ -241,10 +235,10 @@ class KustomizationFile:
         for pointer, value in self.items(key):
             if not isinstance(value, dict):
                 raise self.error(pointer, f"an entry of {key} is not a mapping.")
-            strange = sorted(set(value) - known) if known is not None else []
-            if strange:
+            unknown = sorted(set(value) - known) if known is not None else []
+            if unknown:
                 raise self.error(
-                    pointer, f"an entry of {key} has the key {quote_text(strange[0])}."
+                    pointer, f"an entry of {key} has the key {quote_text(unknown[0])}."
                 )
             yield pointer, value
 

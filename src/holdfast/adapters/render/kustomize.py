@@ -17,9 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.adapters.render.layers import LoadedLayers
-from holdfast.adapters.render.manifests import (
-    is_json,
-)
+from holdfast.adapters.render.manifests import is_json
 from holdfast.adapters.render.origins import ORIGIN_ANNOTATIONS
 from holdfast.adapters.render.program import (
     LimitExceeded,
@@ -39,27 +37,19 @@ _MAX_SHOWN = 300
 _MIN_LENGTH = 3
 
 
-@dataclass(frozen=True, slots=True)
-class SecretMask:
-    """The values that must not be shown."""
-
-    values: frozenset[str]
-
-    def hide(self, text: str) -> str:
-        """Return the last line of a complaint: one line of ASCII without any secret."""
-        for value in sorted(self.values, key=len, reverse=True):
-            text = text.replace(value, MASK)
-            for escaped in (repr(value)[1:-1], value.replace("\n", "\\n")):
-                text = text.replace(escaped, MASK)
-        lines = [line.strip() for line in text.splitlines() if line.strip()]
-        shown = redact(lines[-1]) if lines else ""
-        return ascii(shown)[1:-1][:_MAX_SHOWN]
+def _hide_secrets(text: str, loaded: LoadedLayers) -> str:
+    """Return the last line of a complaint: one line of ASCII without any secret."""
+    for value in sorted(_clear_secrets(loaded), key=len, reverse=True):
+        for form in (value, repr(value)[1:-1], value.replace("\n", "\\n")):
+            text = text.replace(form, MASK)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return ascii(redact(lines[-1]) if lines else "")[1:-1][:_MAX_SHOWN]
 
 
-def make_secret_mask(loaded: LoadedLayers) -> SecretMask:
+def _clear_secrets(loaded: LoadedLayers) -> set[str]:
     """Collect what Secrets, their patches and their generators say in clear."""
     found: set[str] = set()
-    for layer in loaded.trail.layers:
+    for layer in loaded.stack.layers:
         found.update(_layer_secrets(layer, loaded.contents))
     for file, data in loaded.contents.items():
         try:
@@ -69,7 +59,7 @@ def make_secret_mask(loaded: LoadedLayers) -> SecretMask:
             continue
         for document in documents:
             found.update(_document_secrets(document.value))
-    return SecretMask(frozenset(value for value in found if len(value) >= _MIN_LENGTH))
+    return {value for value in found if len(value) >= _MIN_LENGTH}
 
 
 def _layer_secrets(layer: KustomizeLayer, contents: dict[str, bytes]) -> Iterator[str]:
@@ -156,7 +146,7 @@ class Kustomize:
             home = Path(scratch) / "home"
             home.mkdir()
             await asyncio.to_thread(_write_files, loaded, root)
-            entry = (root / loaded.trail.entry.file).parent
+            entry = (root / loaded.stack.entry.file).parent
             verb = "kustomize" if Path(self.program.path).name.startswith("kubectl") else "build"
             try:
                 result = await run_program(
@@ -167,14 +157,14 @@ class Kustomize:
                     unconfined=self.unconfined,
                 )
             except LimitExceeded as over:
-                raise _build_error(loaded.trail, f"{over}", "Make it smaller.") from None
+                raise _build_error(loaded.stack, f"{over}", "Make it smaller.") from None
             except OSError as error:
                 raise _build_error(
-                    loaded.trail, f"could not be started: {error.strerror}", _INSTALL_HINT
+                    loaded.stack, f"could not be started: {error.strerror}", _INSTALL_HINT
                 ) from None
         if result.code:
             failure = await asyncio.to_thread(_describe_failure, result, scratch, loaded)
-            raise _build_error(loaded.trail, failure, "Fix it.")
+            raise _build_error(loaded.stack, failure, "Fix it.")
         return result.output
 
 
@@ -187,9 +177,9 @@ def _write_files(loaded: LoadedLayers, root: Path) -> None:
     """Copy the files that were read. Kustomizations are written from what was read in them."""
     for file, data in {**loaded.contents, **loaded.rewritten}.items():
         _write_file(root / file, data)
-    for layer in loaded.trail.layers:
+    for layer in loaded.stack.layers:
         body = dict(layer.body)
-        if layer is loaded.trail.entry:
+        if layer is loaded.stack.entry:
             asked = body.get("buildMetadata")
             known = asked if isinstance(asked, list) else []
             body["buildMetadata"] = [
@@ -208,12 +198,11 @@ def _describe_failure(result: ProgramResult, scratch: str, loaded: LoadedLayers)
     if result.code < 0:
         return f"was ended by signal {-result.code}"
     text = result.stderr.replace(f"{scratch}/files/", "").replace(scratch, "")
-    shown = make_secret_mask(loaded).hide(text)
+    shown = _hide_secrets(text, loaded)
     return f"failed: {shown}" if shown else f"failed with status {result.code} and said nothing"
 
 
-def _build_error(trail: LayerStack, how: str, hint: str) -> SourceUnavailable:
+def _build_error(stack: LayerStack, how: str, hint: str) -> SourceUnavailable:
     return SourceUnavailable(
-        f"Kustomize {how.rstrip('. ')}, so what {trail.entry.file} declares is unknown.",
-        hint=hint,
+        f"Kustomize {how.rstrip('. ')}, so what {stack.entry.file} declares is unknown.", hint=hint
     )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from holdfast.adapters.render.files import (
     MAX_DEPTH,
@@ -17,7 +16,6 @@ from holdfast.adapters.render.files import (
     RepositoryFiles,
     path_text,
     refusal,
-    resolve_path,
 )
 from holdfast.adapters.render.kustomization import (
     GENERATOR_OPTION_KEYS,
@@ -83,35 +81,25 @@ _REFUSED_KEYS = {"helmCharts", "helmGlobals", "helmChartInflationGenerator"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedLayers:
-    """A trail together with what its files hold."""
+    """The layers of a path, together with what their files hold."""
 
-    trail: LayerStack
+    stack: LayerStack
     contents: dict[str, bytes]
     """Every file but the kustomizations, from the root."""
     rewritten: Mapping[str, bytes] = field(default_factory=dict)
     """What Kustomize gets to see in place of some of these: written from what was read in them."""
 
 
-def load_trail(root: Path, path: str, left_out: Mapping[str, str] | None = None) -> LayerStack:
-    """Return the layers of a Kustomize path beneath a root, overlays before bases.
-
-    Raises ValidationError, with file and line, for whatever a rendering would refuse, and
-    FileNotFoundError when the path has no kustomization.
-    """
-    with RepositoryFiles(root, left_out) as files:
-        return load_layers(files, resolve_path(path, where="the path of the Application")).trail
-
-
 def load_layers(files: RepositoryFiles, entry: PathParts) -> LoadedLayers:
     """Read a kustomization and everything below it."""
-    walk = _LayerLoader(files=files)
-    walk.visit(entry, component=False, parent="", stack=())
-    kustomizations = {layer.file for layer in walk.layers.values()}
-    everything = tuple(sorted(kustomizations | set(walk.contents)))
+    loader = _LayerLoader(files=files)
+    loader.visit(entry, component=False, parent="", above=())
+    kustomizations = {layer.file for layer in loader.layers.values()}
+    everything = tuple(sorted(kustomizations | set(loader.contents)))
     return LoadedLayers(
-        trail=LayerStack(layers=tuple(walk.layers.values()), files=everything),
-        contents=walk.contents,
-        rewritten=walk.rewritten,
+        stack=LayerStack(layers=tuple(loader.layers.values()), files=everything),
+        contents=loader.contents,
+        rewritten=loader.rewritten,
     )
 
 
@@ -135,7 +123,7 @@ class _LayerLoader:
     rewritten: dict[str, bytes] = field(default_factory=dict)
 
     def visit(
-        self, directory: PathParts, *, component: bool, parent: str, stack: tuple[PathParts, ...]
+        self, directory: PathParts, *, component: bool, parent: str, above: tuple[PathParts, ...]
     ) -> str:
         """Read one layer and those below it; returns its file."""
         found = find_kustomization(self.files, directory)
@@ -146,7 +134,7 @@ class _LayerLoader:
             layer = self.layers[file]
             self.layers[file] = replace(layer, parents=(*layer.parents, parent))
             return file
-        if len(stack) >= MAX_DEPTH or len(self.layers) >= MAX_LAYERS:
+        if len(above) >= MAX_DEPTH or len(self.layers) >= MAX_LAYERS:
             raise refusal(
                 file,
                 f"there are over {MAX_LAYERS} layers, or over {MAX_DEPTH} on one another.",
@@ -156,13 +144,13 @@ class _LayerLoader:
         _check_keys(source)
         self.layers[file] = KustomizeLayer(
             file=file, body={}, lines={}
-        )  # holds the place in the order
+        )  # holds its place in the order
         anew = self._read_other_keys(source)
         layer = KustomizeLayer(
             file=file,
             component=component,
             parents=(parent,) if parent else (),
-            resources=tuple(self._resources(source, file, (*stack, directory))),
+            resources=tuple(self._resources(source, file, (*above, directory))),
             patches=tuple(self._patches(source)),
             images=read_images(source),
             replicas=read_replicas(source),
@@ -191,38 +179,38 @@ class _LayerLoader:
         return KustomizationFile(directory=directory, document=documents[0], text=text)
 
     def _resources(
-        self, source: KustomizationFile, file: str, stack: tuple[PathParts, ...]
+        self, source: KustomizationFile, file: str, above: tuple[PathParts, ...]
     ) -> Iterator[KustomizeResource]:
         for key in ("resources", "bases", "components"):
             for pointer, value in source.items(key):
                 parts = source.resolve(pointer, value)
-                place = source.location(pointer)
+                location = source.location(pointer)
                 if key == "resources" and self.files.find(parts) is PathKind.FILE:
-                    self._read_file(source, parts, place)
+                    self._read_file(source, parts, location)
                     yield KustomizeResource(
-                        kind=ResourceKind.FILE, path=path_text(parts), location=place
+                        kind=ResourceKind.FILE, path=path_text(parts), location=location
                     )
                     continue
                 if self.files.find(parts) is not PathKind.DIRECTORY:
-                    raise _missing_file(place, parts)
-                if any(above[: len(parts)] == parts for above in stack):
+                    raise _missing_file(location, parts)
+                if any(each[: len(parts)] == parts for each in above):
                     raise refusal(
-                        f"{place.file}:{place.line}",
+                        f"{location.file}:{location.line}",
                         f"{quote_text(path_text(parts) or '.')} contains or is the kustomization "
                         "that includes it.",
                         "Break the cycle.",
                     )
                 inner = key == "components"
                 try:
-                    below = self.visit(parts, component=inner, parent=file, stack=stack)
+                    below = self.visit(parts, component=inner, parent=file, above=above)
                 except FileNotFoundError:
                     raise refusal(
-                        f"{place.file}:{place.line}",
+                        f"{location.file}:{location.line}",
                         f"the directory {quote_text(path_text(parts))} has no kustomization.",
                         "Add one, or name its files.",
                     ) from None
                 kind = ResourceKind.COMPONENT if inner else ResourceKind.LAYER
-                yield KustomizeResource(kind=kind, path=below, location=place)
+                yield KustomizeResource(kind=kind, path=below, location=location)
 
     def _patches(self, source: KustomizationFile) -> Iterator[KustomizePatch]:
         for found in read_patch_entries(source):
@@ -276,12 +264,12 @@ class _LayerLoader:
 
     def _plugin(self, source: KustomizationFile, pointer: str, value: Tree) -> str:
         """Check one plugin; returns its entry as Kustomize gets to see it."""
-        text, place = source.text_at(pointer, value), source.location(pointer)
+        text, location = source.text_at(pointer, value), source.location(pointer)
         if is_inline_patch(text):
-            return check_plugin(text.encode(), place).decode()
+            return check_plugin(text.encode(), location).decode()
         parts = source.resolve(pointer, text)
         self.rewritten[path_text(parts)] = check_plugin(
-            self._read_file(source, parts, place), place
+            self._read_file(source, parts, location), location
         )
         return text
 
@@ -316,9 +304,9 @@ def _check_keys(source: KustomizationFile) -> None:
             )
         if key not in _MODELLED_KEYS | _OTHER_KEYS:
             raise source.error(f"/{key}", f"the key {quote_text(key)} is not known.")
-        strange = find_unknown_key(source.body[key], _INNER_KEYS.get(key))
-        if strange is not None:
-            raise source.error(f"/{key}", f"the key {quote_text(strange)} in {key} is not known.")
+        unknown = find_unknown_key(source.body[key], _INNER_KEYS.get(key))
+        if unknown is not None:
+            raise source.error(f"/{key}", f"the key {quote_text(unknown)} in {key} is not known.")
 
 
 def _missing_file(location: FileLocation, parts: PathParts) -> Exception:

@@ -24,8 +24,8 @@ from holdfast.adapters.render.files import (
 )
 from holdfast.core.errors import Problem, ValidationError
 from holdfast.core.redact import quote_text
-from holdfast.core.tree import Fields, Tree
-from holdfast.wire.yaml import Document, read_documents
+from holdfast.core.tree import Fields, Tree, json_pointer
+from holdfast.wire.yaml import read_documents
 
 MAX_PROBLEMS = 20
 """Problems that one error lists."""
@@ -59,12 +59,14 @@ def is_json(file: str) -> bool:
 
 def parse_manifests(data: bytes, file: str) -> list[Manifest]:
     """Read every object of a file. Raises ValidationError with file and line."""
-    documents = read_documents(data, source=file, json=is_json(file))
-    return [
-        manifest
-        for at, document in enumerate(documents)
-        for manifest in _document_manifests(document, at)
-    ]
+    manifests: list[Manifest] = []
+    for at, document in enumerate(read_documents(data, source=file, json=is_json(file))):
+        # Anything else is read as an empty object, so that the one check refuses it with its line.
+        value = document.value if isinstance(document.value, dict) else {}
+        manifests += expand_list(
+            Manifest(value=value, file=file, document=at, lines=document.lines)
+        )
+    return manifests
 
 
 def is_list(value: Fields) -> bool:
@@ -79,16 +81,6 @@ def lines_below(mapping: Mapping[str, int], pointer: str) -> dict[str, int]:
         for key, line in mapping.items()
         if key == pointer or key.startswith(f"{pointer}/")
     }
-
-
-def _document_manifests(document: Document, at: int) -> Iterator[Manifest]:
-    value = document.value
-    if not isinstance(value, dict):
-        # Wrapped, so that the one place that refuses says where it stands.
-        yield Manifest(value={}, file=document.source, document=at, lines=document.lines)
-        return
-    whole = Manifest(value=value, file=document.source, document=at, lines=document.lines)
-    yield from expand_list(whole)
 
 
 def expand_list(manifest: Manifest) -> Iterator[Manifest]:
@@ -180,7 +172,7 @@ def normalize_secret(item: Fields, manifest: Manifest, problems: ProblemList) ->
             )
             continue
         for key, value in values.items():
-            at = manifest.where(f"/{part}/{key.replace('~', '~0').replace('/', '~1')}")
+            at = manifest.where(json_pointer((part, key)))
             try:
                 raw = read(value)
             except ValueError as error:

@@ -7,8 +7,8 @@ print: the status, the server's own metadata, and kubectl's copy of what it appl
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeAlias, TypeVar
 
 from holdfast.adapters.render.files import refusal
 from holdfast.adapters.render.manifests import (
@@ -22,9 +22,10 @@ from holdfast.core.errors import ValidationError
 from holdfast.core.gitops.source import DeclaredObject, Origin
 from holdfast.core.object_ref import ObjectRef, ref_of
 from holdfast.core.redact import quote_text
-from holdfast.core.tree import Fields, Tree
+from holdfast.core.tree import Fields, Tree, json_pointer
 
 MAX_OBJECTS = 20_000
+T = TypeVar("T")
 
 NamespacedLookup: TypeAlias = Callable[[ObjectRef], bool | None]
 """Says of an object whether its kind has namespaces; None when nobody knows the kind."""
@@ -193,19 +194,19 @@ def _check_identity(manifest: Manifest, problems: ProblemList) -> bool:
 
 
 def _check_string_map(manifest: Manifest, key: str, pairs: Tree, problems: ProblemList) -> None:
-    at = f"/metadata/{key}"
     if pairs is None:
         return
     if not isinstance(pairs, dict):
         problems.add(
-            manifest.where(at), f"its {key} are not a mapping.", "Write name: value pairs."
+            manifest.where(f"/metadata/{key}"),
+            f"its {key} are not a mapping.",
+            "Write name: value pairs.",
         )
         return
     for name, text in pairs.items():
         if not isinstance(text, str):
-            inner = name.replace("~", "~0").replace("/", "~1")
             problems.add(
-                manifest.where(f"{at}/{inner}"),
+                manifest.where(json_pointer(("metadata", key, name))),
                 f"the value of {quote_text(name)} in its {key} is not text.",
                 "Quote it.",
             )
@@ -217,7 +218,7 @@ def _clean_object(manifest: Manifest, problems: ProblemList) -> Fields:
     if "sops" in manifest.value and not manifest.encrypted:
         item["sops"] = manifest.value["sops"]  # some kind's own field
     metadata = item["metadata"]
-    assert isinstance(metadata, dict)  # noqa: S101  # checked by _named
+    assert isinstance(metadata, dict)  # noqa: S101  # checked by _check_identity
     metadata = {key: value for key, value in metadata.items() if key not in SERVER_METADATA}
     annotations = metadata.get("annotations")
     if isinstance(annotations, dict):
@@ -231,7 +232,7 @@ def _clean_object(manifest: Manifest, problems: ProblemList) -> Fields:
 
 def _set_namespace(item: Fields, namespace: str, scopes: ScopeResolver) -> None:
     metadata = item["metadata"]
-    assert isinstance(metadata, dict)  # noqa: S101  # checked by _named
+    assert isinstance(metadata, dict)  # noqa: S101  # checked by _check_identity
     if not scopes.namespaced(ref_of(item)):
         metadata.pop("namespace", None)  # as API servers do
     elif not metadata.get("namespace") and namespace:
@@ -241,14 +242,21 @@ def _set_namespace(item: Fields, namespace: str, scopes: ScopeResolver) -> None:
 def _desired_object(ref: ObjectRef, item: Fields, manifest: Manifest) -> DeclaredObject:
     lines, elsewhere = manifest.lines, manifest.elsewhere
     if is_secret(item):
-        lines, elsewhere = dict(lines), dict(elsewhere)
-        for pointer, line in manifest.lines.items():
-            if pointer.startswith("/stringData"):
-                lines["/data" + pointer.removeprefix("/stringData")] = line
-        for pointer, place in manifest.elsewhere.items():
-            if pointer.startswith("/stringData"):
-                elsewhere["/data" + pointer.removeprefix("/stringData")] = place
+        lines, elsewhere = _as_data(lines), _as_data(elsewhere)
     origin = Origin(
         file=manifest.file, document=manifest.document, lines=lines, elsewhere=elsewhere
     )
     return DeclaredObject(ref=ref, item=item, origin=origin, encrypted=manifest.encrypted)
+
+
+def _as_data(known: Mapping[str, T]) -> dict[str, T]:
+    """Know what stands under `stringData` under `data` too, where it is applied."""
+    prefix = "/stringData"
+    return {
+        **known,
+        **{
+            "/data" + pointer.removeprefix(prefix): where
+            for pointer, where in known.items()
+            if pointer.startswith(prefix)
+        },
+    }

@@ -16,12 +16,7 @@ from pathlib import PurePosixPath
 
 from holdfast.adapters.render.files import refusal
 from holdfast.adapters.render.layers import LoadedLayers
-from holdfast.adapters.render.manifests import (
-    Manifest,
-    expand_list,
-    is_encrypted,
-    parse_manifests,
-)
+from holdfast.adapters.render.manifests import Manifest, expand_list, is_encrypted, parse_manifests
 from holdfast.adapters.render.objects import MAX_OBJECTS
 from holdfast.core.errors import ValidationError
 from holdfast.core.gitops.kustomize import (
@@ -34,7 +29,7 @@ from holdfast.core.gitops.kustomize import (
     PatchForm,
     ResourceKind,
 )
-from holdfast.core.tree import Fields, Tree, parse_pointer
+from holdfast.core.tree import Fields, Tree, json_pointer, parse_pointer
 from holdfast.wire.yaml import read_documents
 
 ORIGIN = "config.kubernetes.io/origin"
@@ -52,7 +47,7 @@ def parse_output(output: bytes, loaded: LoadedLayers) -> list[Manifest]:
     origins = _OriginFinder(loaded)
     manifests: list[Manifest] = []
     for text in _split_documents(output):
-        for document in read_documents(text, source=f"{loaded.trail.entry.file} (rendered)"):
+        for document in read_documents(text, source=f"{loaded.stack.entry.file} (rendered)"):
             if not isinstance(document.value, dict):
                 raise refusal(document.where(), "Kustomize gave no object.", "Fix it.")
             value, origin = _strip_origin(document.value, keep=origins.keep)
@@ -68,28 +63,25 @@ class _OriginFinder:
 
     def __init__(self, loaded: LoadedLayers) -> None:
         self._loaded = loaded
-        self._trail = loaded.trail
-        self._directory = PurePosixPath(loaded.trail.entry.file).parent
+        self._stack = loaded.stack
+        self._directory = PurePosixPath(loaded.stack.entry.file).parent
         self._sources: dict[str, SourceObjects] = {}
-        asked = loaded.trail.entry.body.get("buildMetadata")
+        asked = loaded.stack.entry.body.get("buildMetadata")
         self.keep = isinstance(asked, list) and ORIGIN_ANNOTATIONS in asked
         """True when the repository itself asks for the annotation."""
 
     def find(self, value: Fields, origin: str) -> Manifest:
         encrypted = is_encrypted(value)
         fields = _parse_origin(origin)
-        layer = self._layer(fields.get("configuredIn", ""))
+        configured = self._from_root(fields.get("configuredIn", ""))
+        layer = next((each for each in self._stack.layers if each.file == configured), None)
         if layer is not None:
-            return replace(trace_generated_fields(value, layer, self._trail), encrypted=encrypted)
+            return replace(trace_generated_fields(value, layer, self._stack), encrypted=encrypted)
         file = self._from_root(fields.get("path", ""))
         base = self._bases(file).of(value)
         if base is None:
             return Manifest(value=value, file=file, encrypted=encrypted)
-        return replace(trace_fields(value, base, self._trail), encrypted=encrypted)
-
-    def _layer(self, path: str) -> KustomizeLayer | None:
-        file = self._from_root(path)
-        return next((layer for layer in self._trail.layers if layer.file == file), None)
+        return replace(trace_fields(value, base, self._stack), encrypted=encrypted)
 
     def _from_root(self, path: str) -> str:
         if not path:
@@ -101,7 +93,7 @@ class _OriginFinder:
             # What Kustomize reads and our reader refuses is refused: one reading counts.
             data = self._loaded.contents.get(file)
             manifests = parse_manifests(data, file) if data is not None else []
-            self._sources[file] = SourceObjects(manifests, file, self._trail)
+            self._sources[file] = SourceObjects(manifests, file, self._stack)
         return self._sources[file]
 
 
@@ -118,14 +110,14 @@ class _FieldSources:
         self.elsewhere[pointer] = (file, line)
 
 
-def trace_fields(value: Fields, base: Manifest, trail: LayerStack) -> Manifest:
+def trace_fields(value: Fields, base: Manifest, stack: LayerStack) -> Manifest:
     """Return the manifest of a rendered object that a file declares."""
     traced = _FieldSources(lines={"": base.lines.get("", 1)})
     for mine, theirs, _ in align_trees(base.value, value):
         if mine in base.lines:
             traced.lines[theirs] = base.lines[mine]
     names = {_name(base.value), _name(value)}
-    for layer in _inner_to_outer(trail, trail.bringing(base.file)):
+    for layer in _inner_to_outer(stack, stack.bringing(base.file)):
         _trace_layer(traced, value, names, layer)
     return Manifest(
         value=value,
@@ -136,22 +128,22 @@ def trace_fields(value: Fields, base: Manifest, trail: LayerStack) -> Manifest:
     )
 
 
-def trace_generated_fields(value: Fields, layer: KustomizeLayer, trail: LayerStack) -> Manifest:
+def trace_generated_fields(value: Fields, layer: KustomizeLayer, stack: LayerStack) -> Manifest:
     """Return the manifest of an object that a generator of a layer made."""
     kind, name = str(value.get("kind")), _name(value)
     made = [each for each in layer.generators if each.kind.value == kind and each.name in name]
     generator = max(made, key=lambda each: len(each.name), default=None)
     traced = _FieldSources(lines={"": generator.location.line if generator else 1})
     if generator is not None:
-        for key, _, line in _generated_keys(generator):
-            traced.lines[f"/data/{key}"] = line
+        for pointer, _, line in _generated_fields(generator):
+            traced.lines[pointer] = line
         names = {generator.name, name}
-        for outer in _inner_to_outer(trail, layer):
+        for outer in _inner_to_outer(stack, layer):
             for other in outer.generators:
                 merges = other.behavior in ("merge", "replace") and other.name == generator.name
                 if merges and other.kind is generator.kind:
-                    for key, file, line in _generated_keys(other):
-                        traced.set(f"/data/{key}", file, line)
+                    for pointer, file, line in _generated_fields(other):
+                        traced.set(pointer, file, line)
             _trace_layer(traced, value, names, outer)
     return Manifest(value=value, file=layer.file, lines=traced.lines, elsewhere=traced.elsewhere)
 
@@ -159,13 +151,13 @@ def trace_generated_fields(value: Fields, layer: KustomizeLayer, trail: LayerSta
 class SourceObjects:
     """The objects of one file, to be found again among the rendered ones."""
 
-    def __init__(self, manifests: Sequence[Manifest], file: str, trail: LayerStack) -> None:
-        self._pieces = manifests
+    def __init__(self, manifests: Sequence[Manifest], file: str, stack: LayerStack) -> None:
+        self._manifests = manifests
         self._by_name: dict[tuple[str, str], list[Manifest]] = {}
         for manifest in manifests:
             key = (str(manifest.value.get("kind")), _name(manifest.value))
             self._by_name.setdefault(key, []).append(manifest)
-        layers = trail.chain(file)
+        layers = stack.chain(file)
         self._prefix = "".join(each.name_prefix.value for each in layers if each.name_prefix)
         self._suffix = "".join(
             each.name_suffix.value for each in reversed(layers) if each.name_suffix
@@ -181,7 +173,7 @@ class SourceObjects:
             return next(
                 (manifest for manifest in same if _namespace(manifest.value) == place), same[0]
             )
-        alike = [manifest for manifest in self._pieces if manifest.value.get("kind") == kind]
+        alike = [manifest for manifest in self._manifests if manifest.value.get("kind") == kind]
         return alike[0] if len(alike) == 1 else None
 
 
@@ -196,7 +188,7 @@ def align_trees(
         yield mine, theirs, False
         for key, value in part.items():
             if key in whole:
-                step = "/" + key.replace("~", "~0").replace("/", "~1")
+                step = json_pointer((key,))
                 yield from align_trees(value, whole[key], mine + step, theirs + step)
     elif isinstance(part, list) and isinstance(whole, list):
         yield mine, theirs, part == whole
@@ -224,12 +216,12 @@ def _counterpart(at: int, value: Tree, part: list[Tree], whole: list[Tree]) -> i
     return at if len(part) == len(whole) else None
 
 
-def _inner_to_outer(trail: LayerStack, layer: KustomizeLayer | None) -> Iterator[KustomizeLayer]:
+def _inner_to_outer(stack: LayerStack, layer: KustomizeLayer | None) -> Iterator[KustomizeLayer]:
     """Yield the layers that an object passes, innermost first, components before their user."""
-    for outer in reversed(trail.chain(layer.file) if layer else ()):
+    for outer in reversed(stack.chain(layer.file) if layer else ()):
         for resource in outer.resources:
             if resource.kind is ResourceKind.COMPONENT:
-                yield trail.layer(resource.path)
+                yield stack.layer(resource.path)
         yield outer
 
 
@@ -309,20 +301,19 @@ def _matches(pattern: str, texts: set[str]) -> bool:
         return False
 
 
-def _generated_keys(generator: KustomizeGenerator) -> Iterator[tuple[str, str, int]]:
-    """Yield key, file and line of what a generator puts into its object."""
+def _generated_fields(generator: KustomizeGenerator) -> Iterator[tuple[str, str, int]]:
+    """Yield pointer, file and line of what a generator puts into its object."""
     named: tuple[GeneratorLiteral | GeneratorFile, ...] = (*generator.literals, *generator.files)
     for each in named:
         if each.key:
-            step = each.key.replace("~", "~0").replace("/", "~1")
-            yield step, each.location.file, each.location.line
+            yield json_pointer(("data", each.key)), each.location.file, each.location.line
 
 
 def _image_fields(value: Tree, pointer: str = "") -> Iterator[tuple[str, str]]:
     if not isinstance(value, dict):
         return
     for key, inner in value.items():
-        at = f"{pointer}/{key.replace('~', '~0').replace('/', '~1')}"
+        at = pointer + json_pointer((key,))
         if key in _IMAGE_LISTS and isinstance(inner, list):
             for place, container in enumerate(inner):
                 image = container.get("image") if isinstance(container, dict) else None
@@ -344,8 +335,7 @@ def _trace_pairs(
     held = metadata.get(key) if isinstance(metadata, dict) else None
     for name, text in pairs.items():
         if isinstance(held, dict) and held.get(name) == text:
-            step = name.replace("~", "~0").replace("/", "~1")
-            traced.set(f"/metadata/{key}/{step}", layer.file, line)
+            traced.set(json_pointer(("metadata", key, name)), layer.file, line)
 
 
 def _value_at(value: Tree, pointer: str) -> tuple[bool, Tree]:

@@ -16,7 +16,9 @@ import threading
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from holdfast.adapters.render.files import (
     MIB,
@@ -55,6 +57,8 @@ MAX_CACHED_BYTES = 128 * MIB
 """Written as JSON; in memory it is some five times that."""
 MAX_CACHED_TEXT = 32 * MIB
 """Of the files that were read last."""
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,71 +68,60 @@ class CachedRender:
     rendered: RenderedSource
     asked: Mapping[ObjectRef, bool | None]
     """What the cluster said about kinds. It may say something else later."""
-    size: int
+
+
+class SizedCache(Generic[K, V]):
+    """What was used last, up to a number of entries and to their size together."""
+
+    def __init__(self, *, entries: float, size: int) -> None:
+        self._most = entries
+        self._size = size
+        self._total = 0
+        self._entries: OrderedDict[K, tuple[int, V]] = OrderedDict()
+
+    def get(self, key: K) -> V | None:
+        """Return what is cached under a key."""
+        if key not in self._entries:
+            return None
+        self._entries.move_to_end(key)
+        return self._entries[key][1]
+
+    def put(self, key: K, value: V, size: int) -> None:
+        """Remember a value, and forget the oldest ones over the limits."""
+        self._total += size - self._entries.pop(key, (0,))[0]
+        self._entries[key] = (size, value)
+        while self._entries and (len(self._entries) > self._most or self._total > self._size):
+            self._total -= self._entries.popitem(last=False)[1][0]
+
+    def __len__(self) -> int:
+        return len(self._entries)
 
 
 class ManifestCache:
     """The files that were read last, as the objects in them. Safe to use from threads."""
 
     def __init__(self, *, size: int = MAX_CACHED_TEXT) -> None:
-        self._size = size
-        self._total = 0
-        self._entries: OrderedDict[tuple[str, bytes], tuple[int, tuple[Manifest, ...]]] = (
-            OrderedDict()
-        )
+        self._files = SizedCache[tuple[str, bytes], tuple[Manifest, ...]](entries=inf, size=size)
         self._lock = threading.Lock()
 
     def parse(self, data: bytes, file: str) -> list[Manifest]:
         """Parse the objects of a file, each content once."""
         key = (file, hashlib.sha256(data).digest())
         with self._lock:
-            known = self._entries.pop(key, None)
-            if known is not None:
-                self._entries[key] = known
-                return list(known[1])
-        made = tuple(parse_manifests(data, file))
-        with self._lock:
-            if key not in self._entries:
-                self._entries[key] = (len(data), made)
-                self._total += len(data)
-            while self._total > self._size:
-                self._total -= self._entries.popitem(last=False)[1][0]
-        return list(made)
+            known = self._files.get(key)
+        if known is None:
+            known = tuple(parse_manifests(data, file))
+            with self._lock:
+                self._files.put(key, known, len(data))
+        return list(known)
 
 
-class RenderCache:
+class RenderCache(SizedCache[Hashable, CachedRender]):
     """The renderings that were asked for last. Several renderers may share one."""
 
     def __init__(self, *, renders: int = MAX_CACHED_RENDERS, size: int = MAX_CACHED_BYTES) -> None:
+        super().__init__(entries=renders, size=size)
         self.files = ManifestCache()
-        self._entries: OrderedDict[Hashable, CachedRender] = OrderedDict()
-        self._renders = renders
-        self._size = size
-        self._total = 0
-
-    def get(self, key: Hashable) -> CachedRender | None:
-        """Return what is cached under a key."""
-        found = self._entries.get(key)
-        if found is not None:
-            self._entries.move_to_end(key)
-        return found
-
-    def put(self, key: Hashable, cached: CachedRender) -> None:
-        """Remember a rendering, and forget the oldest ones over the limits."""
-        self.forget(key)
-        self._entries[key] = cached
-        self._total += cached.size
-        while self._entries and (len(self._entries) > self._renders or self._total > self._size):
-            self._total -= self._entries.popitem(last=False)[1].size
-
-    def forget(self, key: Hashable) -> None:
-        """Let one go."""
-        gone = self._entries.pop(key, None)
-        if gone is not None:
-            self._total -= gone.size
-
-    def __len__(self) -> int:
-        return len(self._entries)
 
 
 _APPLICATION_PATH = "the path of the Application"
@@ -176,10 +169,13 @@ class FileRenderer:
             key = self._cache_key(export.commit, parts, chosen, namespace, program)
             async with self._slots:
                 cached = self._cache.get(key)
-                if cached is not None and self._is_current(cached):
+                ask = self._scoped
+                if cached and (
+                    ask is None or all(ask(ref) == said for ref, said in cached.asked.items())
+                ):
                     return cached.rendered
-                made = await self._make(files, export.commit, parts, namespace, program)
-                self._cache.put(key, made)
+                made, size = await self._make(files, export.commit, parts, namespace, program)
+                self._cache.put(key, made, size)
                 return made.rendered
 
     def trail(self, export: SourceExport, path: str, *, renderer: Renderer) -> LayerStack | None:
@@ -188,7 +184,7 @@ class FileRenderer:
         with _open_root(export) as files:
             if _choose_renderer(files, parts, renderer) is not Renderer.KUSTOMIZE:
                 return None
-            return _load_layers(files, parts).trail
+            return _load_layers(files, parts).stack
 
     def _cache_key(
         self,
@@ -199,12 +195,17 @@ class FileRenderer:
         program: Program | None,
     ) -> tuple[object, ...]:
         """Everything that an answer depends on, but for what the cluster is asked."""
-        mark = hmac.new(self._key, b"cache", "sha256").digest()
-        return (commit, parts, renderer, namespace, program, self._decryptor, self._scoped, mark)
-
-    def _is_current(self, cached: CachedRender) -> bool:
-        ask = self._scoped
-        return ask is None or all(ask(ref) == answer for ref, answer in cached.asked.items())
+        fingerprint = hmac.new(self._key, b"cache", "sha256").digest()
+        return (
+            commit,
+            parts,
+            renderer,
+            namespace,
+            program,
+            self._decryptor,
+            self._scoped,
+            fingerprint,
+        )
 
     async def _make(
         self,
@@ -213,7 +214,7 @@ class FileRenderer:
         parts: PathParts,
         namespace: str,
         program: Program | None,
-    ) -> CachedRender:
+    ) -> tuple[CachedRender, int]:
         if program is None:
             manifests, sealed = await asyncio.to_thread(
                 _read_plain, files, parts, self._cache.files
@@ -232,7 +233,10 @@ class FileRenderer:
             manifests = [await self._decrypt_built(manifest, loaded) for manifest in built]
         return await asyncio.to_thread(self._finish, manifests, commit, namespace)
 
-    def _finish(self, manifests: Sequence[Manifest], commit: str, namespace: str) -> CachedRender:
+    def _finish(
+        self, manifests: Sequence[Manifest], commit: str, namespace: str
+    ) -> tuple[CachedRender, int]:
+        """Return a rendering, and its size as JSON."""
         made: list[ScopeResolver] = []
 
         def scopes(items: Sequence[Fields]) -> ScopeResolver:
@@ -240,9 +244,9 @@ class FileRenderer:
             return made[0]
 
         objects = make_desired_objects(manifests, namespace=namespace, scopes=scopes)
-        size, mark = self._digest(objects)
-        rendered = RenderedSource(commit=commit, objects=objects, digest=mark)
-        return CachedRender(rendered=rendered, asked=made[0].asked, size=size)
+        size, fingerprint = self._digest(objects)
+        rendered = RenderedSource(commit=commit, objects=objects, digest=fingerprint)
+        return CachedRender(rendered=rendered, asked=made[0].asked), size
 
     async def _decrypt_plain(self, manifest: Manifest, sealed: dict[str, bytes]) -> Manifest:
         if not manifest.encrypted:
@@ -279,18 +283,18 @@ class FileRenderer:
         return self._decryptor
 
     def _digest(self, objects: Sequence[DeclaredObject]) -> tuple[int, str]:
-        """Return the size and the digest of all objects. Secrets enter by a keyed mark."""
+        """Return the size and the digest of all objects. Secrets enter by a keyed fingerprint."""
         size = 0
         rows: list[list[str]] = []
         for each in objects:
             text = json.dumps(each.item, sort_keys=True, separators=(",", ":")).encode()
             size += len(text)
             if each.encrypted or is_secret(each.item):
-                mark = hmac.new(self._key, text, "sha256").hexdigest()
+                fingerprint = hmac.new(self._key, text, "sha256").hexdigest()
             else:
-                mark = hashlib.sha256(text).hexdigest()
+                fingerprint = hashlib.sha256(text).hexdigest()
             ref = each.ref
-            rows.append([ref.api_version, ref.kind, ref.namespace, ref.name, mark])
+            rows.append([ref.api_version, ref.kind, ref.namespace, ref.name, fingerprint])
         return size, digest(sorted(rows))
 
 

@@ -8,8 +8,8 @@ Start at `runner`, which has one `supervisor` per workload, which has one `repli
 probes it, `balancer` chooses the replica for a request, `records` outlive a restart of the server.
 """
 
-from holdfast.adapters.runner.balancer import ReplicaLease
+from holdfast.adapters.runner.balancer import Balancer, ReplicaLease
 from holdfast.adapters.runner.run_spec import EventKind, RunEvent, RunnerLimits, RunSpec
 from holdfast.adapters.runner.runner import Runner
 
-__all__ = ["EventKind", "ReplicaLease", "RunEvent", "RunSpec", "Runner", "RunnerLimits"]
+__all__ = ["Balancer", "EventKind", "ReplicaLease", "RunEvent", "RunSpec", "Runner", "RunnerLimits"]

@@ -11,14 +11,19 @@ from typing import Protocol, TypeVar
 
 
 class BalancedReplica(Protocol):
-    """What the choice looks at."""
+    """What is known of a replica when one is chosen: a local process or a pod."""
 
     @property
-    def in_flight(self) -> int: ...
+    def suspect(self) -> bool:
+        """True while it is doubted, because it let a request down."""
+
     @property
-    def suspect(self) -> bool: ...
+    def in_flight(self) -> int:
+        """How many requests it has."""
+
     @property
-    def chosen_at(self) -> int: ...
+    def chosen_at(self) -> int:
+        """When it was chosen last, in the order of requests."""
 
 
 R = TypeVar("R", bound=BalancedReplica)

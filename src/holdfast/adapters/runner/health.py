@@ -113,10 +113,7 @@ class Prober:
                 path, body = least
                 name = await self._fetch_served_name(target.url, probe_timeout)
                 response = await self._request(
-                    "POST",
-                    target.url + path,
-                    probe_timeout,
-                    {"model": name or target.model} | body,
+                    "POST", target.url + path, probe_timeout, {"model": name or target.model} | body
                 )
         # A refusal is an answer too: the server is up and simply does another task than this.
         return _probe_result(response, below=500, also=501)

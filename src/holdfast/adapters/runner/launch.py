@@ -15,6 +15,8 @@ from holdfast.adapters.runner.run_spec import DesiredRun, ReplicaGroup
 from holdfast.adapters.runner.secrets import SecretFolder, SecretMissing
 from holdfast.core.backends import BackendProfile
 from holdfast.core.command import fill_placeholders, is_script, split_command, unknown_placeholder
+from holdfast.core.engine_report import DeclaredRuntime, read_declaration
+from holdfast.core.lora import LoraAdapter, adapter_flags
 from holdfast.core.normalize import normalize_workload
 from holdfast.core.redact import Secret, names_a_secret
 from holdfast.core.tree import Fields, Tree, digest
@@ -55,6 +57,7 @@ class Launch:
     """Why it cannot be started at all."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Of the environment, what the workload itself declares."""
+    adapters: tuple[LoraAdapter, ...] | None = None
 
     @property
     def takes_port(self) -> bool:
@@ -83,6 +86,12 @@ class Launch:
         if program is None:
             raise LaunchRefused(f"Program {argv[0]!r} was not found on this machine.")
         return [os.path.abspath(program), *argv[1:]]
+
+    def declared_runtime(self, port: int) -> DeclaredRuntime:
+        """What the process is to serve, as its own command line says it."""
+        return read_declaration(
+            self.argv(port), self.backend, model=self.model, adapters=self.adapters
+        )
 
     def environment(self, port: int, marker: str) -> dict[str, str]:
         """Return the whole environment of the child. Holds secrets: pass it on, keep no copy."""
@@ -131,6 +140,7 @@ def make_launch(
         fields=fields,
         fingerprints=fingerprints,
         refused=problem or refused,
+        adapters=None if fields.get("adapters") is None else tuple(_adapters_of(fields)),
     )
 
 
@@ -147,9 +157,10 @@ def base_environment(inherited: Mapping[str, str]) -> dict[str, str]:
 def _command_of(
     text: Tree, fields: Mapping[str, Tree], backend: BackendProfile
 ) -> tuple[list[str], str | None]:
+    adapters = adapter_flags(_adapters_of(fields), backend)
     if isinstance(text, str):
         try:
-            return _replace_address(split_command(text), backend), None
+            return [*_replace_address(split_command(text), backend), *adapters], None
         except ValueError:
             return [], "The command has a quote that is not closed."
     if fields.get("image"):
@@ -159,7 +170,23 @@ def _command_of(
         return [], "The workload has no command, and its backend has no usual one."
     extra = fields.get("args")
     more = [str(part) for part in extra] if isinstance(extra, list) else []
-    return _replace_address([*command, *more], backend), None
+    revision = fields.get("model_revision")
+    if isinstance(revision, str) and backend.revision_flag:
+        more = [backend.revision_flag, revision, *more]
+    return _replace_address([*command, *adapters, *more], backend), None
+
+
+def _adapters_of(fields: Mapping[str, Tree]) -> list[LoraAdapter]:
+    held = fields.get("adapters")
+    return [
+        LoraAdapter(
+            name=str(each.get("name")),
+            source=str(each.get("source")),
+            scale=scale if isinstance(scale := each.get("scale"), int | float) else None,
+        )
+        for each in (held if isinstance(held, list) else [])
+        if isinstance(each, dict)
+    ]
 
 
 def _replace_address(argv: list[str], backend: BackendProfile) -> list[str]:

@@ -12,13 +12,14 @@ import asyncio
 import logging
 import re
 import socket
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from pathlib import Path
 from typing import Any, TypeVar
 
+from holdfast.adapters.engines import EngineClient
 from holdfast.adapters.runner.health import Prober, ProbeTarget
 from holdfast.adapters.runner.launch import LOOPBACK, Launch, LaunchRefused
 from holdfast.adapters.runner.process import Process, boot_id, describe_exit, listening_ports
@@ -26,6 +27,16 @@ from holdfast.adapters.runner.records import ReplicaRecord, ReplicaRecords
 from holdfast.adapters.runner.replica_log import ReplicaLog
 from holdfast.adapters.runner.run_spec import DesiredRun, EventKind, RunEvent, RunnerLimits
 from holdfast.adapters.runner.secrets import SecretFolder, SecretMask
+from holdfast.core.engine_report import (
+    FieldComparison,
+    RuntimeDifference,
+    RuntimeMatch,
+    Unreported,
+    adapter_requests,
+    compare_runtime,
+    differences_of,
+    differing_fields,
+)
 from holdfast.core.quantity import format_seconds
 from holdfast.core.tree import Fields, digest
 from holdfast.reconcile.ports import Clock
@@ -109,6 +120,8 @@ class PortAllocator:
         self._taken.discard(port)
 
 
+NOT_ASKED = "It has not been asked yet."
+"""What is known of what a replica serves until it was asked."""
 _LOG = logging.getLogger("holdfast.runner")
 _PORT_TAKEN = re.compile(
     r"(?i)address already in use|errno 98|eaddrinuse|couldn't bind|cannot listen on|port .{1,40}"
@@ -136,6 +149,7 @@ class RunnerContext:
     clock: Clock
     limits: RunnerLimits
     prober: Prober
+    engines: EngineClient
     records: ReplicaRecords
     ports: PortAllocator
     random: Callable[[], float]
@@ -186,6 +200,13 @@ class Replica:
         self.chosen_at = 0
         self.suspect = False
         self.port = 0
+        self.cold_start: float | None = None
+        """Seconds from its last start until it was ready; None where that was not seen."""
+        self.runtime: tuple[RuntimeDifference, ...] = ()
+        """What it serves otherwise than declared, by its engine's own word."""
+        self.runtime_unknown = NOT_ASKED
+        self._put_back = self._renew = False
+        self._runtime_due = asyncio.Event()
         self._context, self._uid = context, desired.spec.uid
         self._report, self._changed = report, changed
         self._process: Process | None = None
@@ -195,6 +216,7 @@ class Replica:
         self._idle = asyncio.Event()
         self._idle.set()
         self._ready_at: float | None = None
+        self._started_at: float | None = None
         self._log_from = 0
         self._port_attempts = 0
 
@@ -242,8 +264,12 @@ class Replica:
     def try_again(self) -> None:
         """Start anew at once, as if it had never failed; what went wrong is shown until it serves.
 
-        For a replica that waits after a failure; any other goes on as it is.
+        For a replica that waits after a failure, or serves something else than declared, which is
+        put back; any other goes on as it is.
         """
+        if self.runtime and self.ready:
+            self._put_back = True
+            self._runtime_due.set()
         if self.trouble and not self.ready:
             self.failures, self.hopeless = 0, False
             self._wakeup.ring()
@@ -304,7 +330,14 @@ class Replica:
             return True
         self._move(ReplicaStage.LOADING, "loading: no answer yet")
         if await self._load():
-            await self._serve()
+            asking = asyncio.create_task(self._watch_runtime(), name=f"runtime {self.name}")
+            try:
+                await self._serve()
+            finally:
+                asking.cancel()
+                await asyncio.gather(asking, return_exceptions=True)
+                self.runtime, self.runtime_unknown = (), NOT_ASKED
+                self._put_back = self._renew = False
         if self._retiring:
             return False
         self._ready_at, self.suspect = None, False
@@ -355,6 +388,7 @@ class Replica:
             self._fail("failed", f"The program could not be started: {error.strerror}.")
             return False
         self._process = process
+        self._started_at = self._context.clock.monotonic()
         self.hopeless = False
         with suppress(OSError):  # a full disk; the marker alone is enough to find it again
             self._context.records.write(replace(record, pid=process.pid, start=process.start))
@@ -417,6 +451,8 @@ class Replica:
         """Watch over a ready replica; return when it is retired, dead or no longer answers."""
         clock, limits = self._context.clock, self._context.limits
         self._ready_at = clock.monotonic()
+        if self._started_at is not None:
+            self.cold_start = self._ready_at - self._started_at
         self.was_ready, self.hopeless, self._port_attempts = True, False, 0
         self.trouble = ""
         self._move(ReplicaStage.SERVING, "ready")
@@ -427,7 +463,7 @@ class Replica:
             if misses or not self.suspect:
                 interval = self.desired.health_check.interval
                 await self._wakeup.sleep(limits.recheck if self.suspect else interval)
-            if self._retiring:
+            if self._retiring or self._renew:
                 return
             doubted = self.suspect
             result = await self._wakeup.unless_over(
@@ -456,6 +492,56 @@ class Replica:
                     f"It failed {misses} probes in a row (last: {result.detail}) and is replaced.",
                 )
                 return
+
+    async def _watch_runtime(self) -> None:
+        """Ask the engine what it serves, now and every minute, and put back when told to."""
+        while True:
+            self._runtime_due.clear()
+            try:
+                await self._ask_runtime()
+            except LaunchRefused:  # what it was started from cannot be started again
+                self.runtime_unknown = "What it was told to serve is not known any more."
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._runtime_due.wait(), self._context.limits.runtime_every)
+
+    async def _ask_runtime(self) -> None:
+        launch, backend, engines = self.launch, self.desired.backend, self._context.engines
+        if launch is None or not backend.queries:
+            self.runtime_unknown = (
+                "It was started by an earlier server."
+                if launch is None
+                else "Nobody knows how to ask its engine what it serves."
+            )
+            self._changed()
+            return
+        declared = launch.declared_runtime(self.port)
+        report = await engines.report(self.url, backend)
+        comparisons = compare_runtime(declared, report)
+        put_back, self._put_back = self._put_back, False
+        if put_back and (wrong := differing_fields(comparisons)):
+            requests = None
+            if wrong == {"adapters"} and not isinstance(report.adapters, Unreported):
+                requests = adapter_requests(backend, declared.adapters or (), report.adapters)
+            for request in requests or ():
+                if await engines.send(self.url, request):
+                    break
+            comparisons = compare_runtime(declared, await engines.report(self.url, backend))
+            if differing_fields(comparisons):
+                self._renew = True  # the engine cannot be told, so another process is started
+                self._wakeup.ring()
+        self._note_runtime(comparisons)
+
+    def _note_runtime(self, comparisons: Sequence[FieldComparison]) -> None:
+        before, self.runtime = self.runtime, differences_of(self.name, comparisons)
+        unknown = [each for each in comparisons if each.match is RuntimeMatch.UNKNOWN]
+        self.runtime_unknown = " ".join(
+            dict.fromkeys(f"{each.field}: {self._masked(each.reason)}" for each in unknown)
+        )
+        if self.runtime != before:
+            kind: EventKind = "runtime-drifted" if self.runtime else "runtime-verified"
+            said = "; ".join(map(str, self.runtime)) or "serves what is declared again"
+            self._report(kind, self, said, "told by its engine")
+        self._changed()
 
     def _over(self) -> bool:
         """True once there is nothing to wait for in this life."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from holdfast.core.backends import BackendProfile, backend_profile
+from holdfast.core.engine_report import RuntimeDifference
 from holdfast.core.names import WorkloadId
 from holdfast.core.plan import RESTART_FIELDS
 from holdfast.core.quantity import parse_duration
@@ -20,7 +21,16 @@ PRIMARY = "primary"
 CANARY = "canary"
 
 EventKind: TypeAlias = Literal[
-    "started", "ready", "exited", "replaced", "stopped", "failed", "adopted", "secret-changed"
+    "started",
+    "ready",
+    "exited",
+    "replaced",
+    "stopped",
+    "failed",
+    "adopted",
+    "secret-changed",
+    "runtime-drifted",
+    "runtime-verified",
 ]
 
 
@@ -49,6 +59,8 @@ class RunEvent:
     evidence: str = ""
     generation: int = 0
     """What the replica should run; 0 where the event is about none."""
+    differences: tuple[RuntimeDifference, ...] = ()
+    """What the replica serves otherwise than declared, where the event is about that."""
     instead: str = ""
     """What serves in place of a replica that failed; empty when it is only tried again."""
 
@@ -73,6 +85,8 @@ class RunnerLimits:
     """Between probes of a replica that let a request down."""
     tick: float = 1.0
     secrets_every: float = 5.0
+    runtime_every: float = 60.0
+    """Between two questions to an engine what it serves."""
     log_bytes: int = 8 * 1024 * 1024
     """Size of one log file; each replica keeps two."""
     kept_logs: int = 3
@@ -80,7 +94,7 @@ class RunnerLimits:
 
 
 _FIXED_PORT = re.compile(r"--port[= ]\d")
-_OVERRIDES = ("model", "command", "image")
+_OVERRIDES = ("model", "model_revision", "command", "image")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +151,8 @@ def make_desired_run(spec: RunSpec, limits: RunnerLimits) -> DesiredRun:
         inherited = dict(restarting)
         if "image" in own:
             inherited.pop("command", None)  # an image is what runs instead of a command
+        if "model" in own:
+            inherited.pop("model_revision", None)  # it is of another model
         groups.append(
             ReplicaGroup(
                 name=CANARY,

@@ -12,10 +12,11 @@ import logging
 import os
 import random as random_module
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from holdfast.adapters.engines import EngineClient
 from holdfast.adapters.runner.balancer import ReplicaLease
 from holdfast.adapters.runner.health import Prober
 from holdfast.adapters.runner.process import (
@@ -26,9 +27,17 @@ from holdfast.adapters.runner.process import (
 )
 from holdfast.adapters.runner.records import ReplicaRecord, ReplicaRecords, safe_name
 from holdfast.adapters.runner.replica import PortAllocator, RunnerContext
-from holdfast.adapters.runner.run_spec import CANARY, PRIMARY, RunEvent, RunnerLimits, RunSpec
+from holdfast.adapters.runner.run_spec import (
+    CANARY,
+    PRIMARY,
+    RunEvent,
+    RunnerLimits,
+    RunSpec,
+    make_desired_run,
+)
 from holdfast.adapters.runner.secrets import SecretFolder, load_or_create_key
 from holdfast.adapters.runner.supervisor import WorkloadSupervisor
+from holdfast.core.cost import Cost, CostKind
 from holdfast.core.errors import ConfigurationError
 from holdfast.core.live import Progress, Status
 from holdfast.core.tree import digest
@@ -74,6 +83,7 @@ class Runner:
         self._background: set[asyncio.Task[None]] = set()
         self._context: RunnerContext | None = None
         self._prober: Prober | None = None
+        self._engines: EngineClient | None = None
         self._ticker: asyncio.Task[None] | None = None
         self._lock: int | None = None
         self._stopping = False
@@ -87,10 +97,13 @@ class Runner:
         self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = self._locked()
         self._prober = Prober()
+        # Only processes of its own are asked, on loopback, where it put them itself.
+        self._engines = EngineClient(address_rule=None)
         self._context = RunnerContext(
             clock=self._clock,
             limits=self._limits,
             prober=self._prober,
+            engines=self._engines,
             records=self._records,
             ports=PortAllocator(),
             random=self._random,
@@ -161,6 +174,14 @@ class Runner:
         supervisor = self._supervisors.get(uid)
         return supervisor.names if supervisor else frozenset()
 
+    def cost(self, uid: str, after: RunSpec | None) -> Cost:
+        """Say what it does to processes when a workload gets another spec, or is dropped."""
+        run = make_desired_run(after, self._limits) if after else None
+        supervisor = self._supervisors.get(uid)
+        if supervisor is not None:
+            return supervisor.cost(run)
+        return Cost(kind=CostKind.NONE, added=run.replicas if run else 0)
+
     def status(self, uid: str) -> Status:
         """Say how a workload is doing."""
         supervisor = self._supervisors.get(uid)
@@ -182,10 +203,13 @@ class Runner:
         async for progress in self._supervisors[uid].status_feed.follow(began):
             yield progress
 
-    def acquire(self, uid: str) -> ReplicaLease | None:
-        """Choose a replica for one request; None while none is ready. Release it when done."""
+    def acquire(self, uid: str, tried: Collection[str] = ()) -> ReplicaLease | None:
+        """Choose a replica for one request; None while none is ready. Release it when done.
+
+        Those in `tried` let this request down already, and are not chosen for it again.
+        """
         supervisor = self._supervisors.get(uid)
-        return supervisor.acquire() if supervisor else None
+        return supervisor.acquire(tried) if supervisor else None
 
     async def logs(self, uid: str, *, tail: int = 100, follow: bool = False) -> AsyncIterator[str]:
         """Yield log lines, each behind its replica's name: the last `tail` of each replica."""
@@ -214,6 +238,8 @@ class Runner:
         await asyncio.gather(*self._background)
         if self._prober is not None:
             await self._prober.close()
+        if self._engines is not None:
+            await self._engines.aclose()
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None

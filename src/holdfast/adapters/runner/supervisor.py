@@ -13,9 +13,16 @@ import logging
 import re
 import shutil
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, replace
-from typing import Generic, Protocol, TypeVar
 
 from holdfast.adapters.runner.balancer import Balancer, ReplicaLease, effective_weight
 from holdfast.adapters.runner.launch import Launch, make_launch
@@ -27,12 +34,14 @@ from holdfast.adapters.runner.run_spec import (
     PRIMARY,
     DesiredRun,
     EventKind,
+    ReplicaGroup,
     RunEvent,
     RunSpec,
     make_desired_run,
 )
 from holdfast.adapters.runner.secrets import SecretMask
 from holdfast.core.backends import backend_profile
+from holdfast.core.cost import Cost, CostKind, join_costs
 from holdfast.core.diff import same_value
 from holdfast.core.live import FailedReplica, OutdatedReplica, Phase, Progress, Status
 from holdfast.core.normalize import normalize_workload
@@ -95,31 +104,17 @@ class _StatusListener:
         return status
 
 
-class RolloutReplica(Protocol):
-    """What the decision looks at."""
-
-    @property
-    def revision(self) -> str: ...
-    @property
-    def ready(self) -> bool: ...
-    @property
-    def was_ready(self) -> bool: ...
-
-
-S = TypeVar("S", bound=RolloutReplica)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RolloutStep(Generic[S]):
+class RolloutStep:
     """What to do now; more follows once these have taken effect."""
 
     start: int
-    retire: tuple[S, ...]
+    retire: tuple[Replica, ...]
 
 
 def next_rollout_step(
-    replicas: Sequence[S], *, desired: int, revision: str, surge: int
-) -> RolloutStep[S]:
+    replicas: Sequence[Replica], *, desired: int, revision: str, surge: int
+) -> RolloutStep:
     """Bring one group closer to `desired` replicas of `revision`.
 
     `replicas` are those not yet retiring, oldest first. At most `surge` more than desired run
@@ -139,6 +134,46 @@ def next_rollout_step(
     missing = desired - len(current)
     room = desired + surge - len(current) - len(kept) if kept else missing
     return RolloutStep(start=max(0, min(missing, room)), retire=tuple(retire))
+
+
+def replacement_cost(
+    replicas: Sequence[Replica], *, before: Sequence[ReplicaGroup], after: Sequence[ReplicaGroup]
+) -> Cost:
+    """Say what it does to replicas when their groups become other ones.
+
+    `replicas` are those not yet retiring, oldest first. A new one serves before an old one that
+    serves is given up, so while any answers, some go on answering.
+    """
+    old, new = ({group.name: group for group in groups} for groups in (before, after))
+    costs = []
+    for name in (PRIMARY, CANARY):
+        staying = [replica for replica in replicas if replica.group == name]
+        declared, will = old.get(name), new.get(name)
+        count = will.replicas if will else 0
+        replaced = []
+        if will is not None and count and not (declared and _starts_alike(declared, will.fields)):
+            replaced = [r for r in staying if not _is_started_from(r, will.fields)]
+        kind = CostKind.NONE
+        if replaced:
+            kind = CostKind.ROLLING if any(r.ready for r in staying) else CostKind.GAP
+        elif name == PRIMARY and staying and not count:
+            kind = CostKind.GAP
+        costs.append(Cost(kind=kind, pods=len(replaced), added=count - len(staying)))
+    ready = [r.cold_start for r in reversed(replicas) if r.ready and r.cold_start is not None]
+    total = join_costs(costs)
+    assert total is not None  # noqa: S101  # no part of it is unknown
+    pods = sum(cost.pods for cost in costs)  # groups are rolled out beside each other
+    return replace(total, pods=pods, cold_start=ready[0] if ready else None)
+
+
+def _starts_alike(group: ReplicaGroup, fields: Fields) -> bool:
+    return normalize_workload(group.fields) == normalize_workload(fields)
+
+
+def _is_started_from(replica: Replica, fields: Fields) -> bool:
+    """True for a replica that runs these fields already, such as before a rollout that failed."""
+    started = replica.fields
+    return started is not None and normalize_workload(started) == normalize_workload(fields)
 
 
 def summarize_status(
@@ -172,6 +207,10 @@ def summarize_status(
             _outdated_replica(r, launches[r.group], desired.spec.fields)
             for r in serving
             if r not in current and r.group in launches
+        ),
+        runtime=tuple(each for r in current if r.ready for each in r.runtime),
+        runtime_unknown=" ".join(
+            f"{r.name}: {r.runtime_unknown}" for r in current if r.ready and r.runtime_unknown
         ),
     )
 
@@ -339,14 +378,20 @@ class WorkloadSupervisor:
         for replica in self._replicas:
             replica.try_again()
 
+    def cost(self, after: DesiredRun | None) -> Cost:
+        """Say what it does to the replicas when this is to run in place of what was asked last."""
+        staying = [replica for replica in self._replicas if not replica.retiring]
+        groups = after.groups if after else ()
+        return replacement_cost(staying, before=self._desired.groups, after=groups)
+
     @property
     def names(self) -> frozenset[str]:
         """The replicas there are."""
         return frozenset(replica.name for replica in self._replicas)
 
-    def acquire(self) -> ReplicaLease | None:
-        """Choose a ready replica for one request and count it in."""
-        ready = [replica for replica in self._replicas if replica.ready]
+    def acquire(self, tried: Collection[str] = ()) -> ReplicaLease | None:
+        """Choose a ready replica for one request and count it in; none that it was given before."""
+        ready = [each for each in self._replicas if each.ready and each.name not in tried]
         chosen = self._balancer.choose(
             [replica for replica in ready if replica.group == PRIMARY],
             [replica for replica in ready if replica.group == CANARY],
@@ -417,10 +462,7 @@ class WorkloadSupervisor:
                     self._retire(replica, "stopped")
                 continue
             moves = next_rollout_step(
-                staying,
-                desired=group.replicas,
-                revision=launch.revision,
-                surge=self._desired.surge,
+                staying, desired=group.replicas, revision=launch.revision, surge=self._desired.surge
             )
             for replica in moves.retire:
                 old = replica.revision != launch.revision
@@ -519,6 +561,7 @@ class WorkloadSupervisor:
                 message=text,
                 evidence=evidence,
                 generation=replica.generation,
+                differences=replica.runtime if kind == "runtime-drifted" else (),
                 instead=instead,
             )
         )

@@ -56,8 +56,7 @@ def is_fatal(error: apsw.Error) -> bool:
 def is_shared(error: apsw.Error) -> bool:
     """True when the failure is the file's, and not of the one work that met it."""
     return isinstance(
-        error,
-        apsw.FullError | apsw.IOError | apsw.BusyError | apsw.NoMemError | apsw.ReadOnlyError,
+        error, apsw.FullError | apsw.IOError | apsw.BusyError | apsw.NoMemError | apsw.ReadOnlyError
     )
 
 

@@ -95,7 +95,7 @@ class Watermark(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def watermark_path(path: Path) -> Path:
-    """Where the witness of a store is kept."""
+    """Where the watermark of a store is kept."""
     return path.with_name(path.name + ".serial")
 
 
@@ -107,12 +107,12 @@ def read_watermark(path: Path) -> Watermark | None:
         return None
 
 
-def write_watermark(path: Path, witness: Watermark) -> None:
+def write_watermark(path: Path, watermark: Watermark) -> None:
     """Note what was seen. Failing to is harmless, so it is not reported."""
     file = watermark_path(path)
     draft = file.with_name(f"{file.name}.{os.getpid()}")
     with contextlib.suppress(OSError):
-        draft.write_bytes(msgspec.json.encode(witness))
+        draft.write_bytes(msgspec.json.encode(watermark))
         draft.replace(file)
 
 
@@ -241,12 +241,12 @@ class StoreLock:
         who = f"process {holder.pid or 'unknown'} on {holder.host}"
         url = holder.url
         where = f", which answers at {url}" if url else ""
-        todo = (
+        hint = (
             "Stop it first, or choose another file."
             if self._mode is OpenMode.SERVER
             else f"Talk to the server instead: set HOLDFAST_URL={url or 'to its address'}."
         )
-        return StoreHeld(f"{self._store} is held by a server: {who}{where}.", hint=todo, url=url)
+        return StoreHeld(f"{self._store} is held by a server: {who}{where}.", hint=hint, url=url)
 
 
 def _lock_path(store: Path) -> Path:
@@ -403,10 +403,16 @@ def open_store_files(
                 # others have it open already, one of them does this sooner or later.
                 with contextlib.suppress(apsw.BusyError):
                     writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-            if accept_rollback and _went_back(seen, found):
+            if (
+                seen
+                and found
+                and accept_rollback
+                and (found.lineage != seen.lineage or found.serial < seen.serial)
+            ):
                 writer.execute(
                     "UPDATE meta SET lineage = lower(hex(randomblob(16))), epoch = epoch + 1"
                 )
+                writer.execute("DELETE FROM sessions")  # one may have been ended since
             reader = open_reader(path, vfs=vfs)
             undo.callback(reader.close)
             now = _watermark_of(writer, path)
@@ -429,10 +435,6 @@ def _watermark_of(connection: apsw.Connection, path: Path) -> Watermark | None:
     if row is None:
         raise damaged_store(path, "it has lost its lineage")
     return Watermark(lineage=str(row[0]), serial=int(row[1]))
-
-
-def _went_back(seen: Watermark | None, found: Watermark | None) -> bool:
-    return bool(seen and found and (found.lineage != seen.lineage or found.serial < seen.serial))
 
 
 def find_problems(path: Path, *, vfs: str | None = None) -> list[str]:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from holdfast.adapters.store import rows
-from holdfast.adapters.store.records import Project, Token, WorkloadRecord
+from holdfast.adapters.store.records import Project, SignedInSession, Token, WorkloadRecord
 from holdfast.adapters.store.rows import Row
 from holdfast.core.ledger import DriftRecord, HistoryEntry
 from holdfast.core.names import WorkloadId
@@ -74,22 +75,37 @@ class StoreQueries(ABC):
 
     def token(self, id: str) -> Token | None:
         """Return one token by its public id, revoked or not."""
-        return self._one(f"{rows.TOKENS.select} WHERE id = ?", (id,), rows.token_of)
+        token = self._one(f"{rows.TOKENS.select} WHERE id = ?", (id,), rows.token_of)
+        if token is None:
+            return None
+        owner = self._one(
+            f"{rows.TOKEN_OWNERS.select} WHERE token_id = ?", (id,), rows.token_owner_of
+        )
+        return replace(token, person=owner) if owner else token
 
     def tokens(self, project: str) -> list[Token]:
         """Return the tokens of a project, oldest first, revoked ones included."""
         return self.query(
-            f"{rows.TOKENS.select} WHERE project = ? ORDER BY key",
-            (project,),
-            rows.token_of,
+            f"{rows.TOKENS.select} WHERE project = ? ORDER BY key", (project,), rows.token_of
+        )
+
+    def session(self, id: str) -> SignedInSession | None:
+        """Return one session by its public id; also one that has expired and was not removed."""
+        return self._one(f"{rows.SESSIONS.select} WHERE id = ?", (id,), rows.session_of)
+
+    def sessions(
+        self, *, token_id: str | None = None, person_id: str | None = None
+    ) -> list[SignedInSession]:
+        """Return the sessions of a token or of a person, oldest first."""
+        where, values = _where_clause(token_id=token_id, person_id=person_id)
+        return self.query(
+            f"{rows.SESSIONS.select} WHERE {where} ORDER BY key", values, rows.session_of
         )
 
     def drift(self, project: str, id: str) -> DriftRecord | None:
         """Return one drift of a project."""
         return self._one(
-            f"{rows.DRIFTS.select} WHERE id = ? AND project = ?",
-            (id, project),
-            rows.drift_of,
+            f"{rows.DRIFTS.select} WHERE id = ? AND project = ?", (id, project), rows.drift_of
         )
 
     def drifts(
@@ -111,12 +127,7 @@ class StoreQueries(ABC):
         )
 
     def history(
-        self,
-        project: str,
-        *,
-        slug: str | None = None,
-        limit: int = 100,
-        before: int | None = None,
+        self, project: str, *, slug: str | None = None, limit: int = 100, before: int | None = None
     ) -> list[HistoryEntry]:
         """Return audit rows, newest first, from the one before `before` on."""
         where, values = _where_clause(project=project, slug=slug)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from holdfast.core.live import Live, Status, Writer
 from holdfast.core.names import WorkloadId
+from holdfast.core.people import Person
 from holdfast.core.tree import Fields
 
 
@@ -37,7 +38,7 @@ class TokenKind(StrEnum):
     SDK = "sdk"
     """The control plane, in one project."""
     LIVE = "live"
-    """The data plane, for one workload."""
+    """The data plane, for one workload or for every one of a project."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +62,13 @@ class Token:
     secret_hash: bytes
     created_at: datetime
     workload_uid: str | None = None
+    """Of a data key: the workload that it opens; None opens every one of the project."""
     expires_at: datetime | None = None
     revoked_at: datetime | None = None
+    person: Person | None = None
+    """Whose it is, where that is known."""
+    session_id: str = ""
+    """Set by the server where a session brought it; never stored."""
 
     def allows(self, scope: TokenScope) -> bool:
         """True when one of the token's scopes includes this one."""
@@ -71,6 +77,35 @@ class Token:
     def active(self, now: datetime) -> bool:
         """True until the token is revoked or has expired."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+
+SESSION_IDLE = timedelta(hours=12)
+"""A session that nobody used for this long has ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignedInSession:
+    """Somebody who is signed in, by a cookie of which only a hash is kept."""
+
+    id: str
+    secret_hash: bytes
+    created_at: datetime
+    last_seen: datetime
+    expires_at: datetime
+    """Its end, however much it is used."""
+    token_id: str | None = None
+    """The token that it stands for, and with which it ends; None for a person."""
+    provider: str = ""
+    """Which issuer of the people file the person signed in at."""
+    person: Person | None = None
+    claims: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Of a person: what the issuer said of them, as far as a rule asks for it."""
+    agent: str = ""
+    peer: str = ""
+
+    def active(self, now: datetime) -> bool:
+        """True until it ends by itself."""
+        return now < min(self.expires_at, self.last_seen + SESSION_IDLE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,11 +15,19 @@ from typing import Any, TypeAlias
 import apsw
 import msgspec
 
-from holdfast.adapters.store.records import Project, Token, TokenKind, TokenScope, WorkloadRecord
-from holdfast.core.drift import Cause, DriftKind
+from holdfast.adapters.store.records import (
+    Project,
+    SignedInSession,
+    Token,
+    TokenKind,
+    TokenScope,
+    WorkloadRecord,
+)
+from holdfast.core.drift import DriftKind
 from holdfast.core.ledger import DriftEntry, DriftRecord, HistoryEntry
 from holdfast.core.live import Writer
 from holdfast.core.names import WorkloadId
+from holdfast.core.people import Person
 from holdfast.core.tree import Fields
 
 Row: TypeAlias = tuple[Any, ...]  # Any: what SQLite gives, one type a column by its schema
@@ -55,29 +63,36 @@ DRIFTS = Table(
 ANSWERS = Table("answers", "key request answer at seal")
 RECORDS = Table("records", "turn kind application key state body version changed_at seal")
 JOURNAL = Table("journal", "seq at application subject action actor summary detail seal")
-TABLES = (PROJECTS, WORKLOADS, TOKENS, HISTORY, DRIFTS, ANSWERS, RECORDS, JOURNAL)
+SESSIONS = Table(
+    "sessions",
+    "id secret_hash token_id provider person_id person claims agent peer created_at last_seen"
+    " expires_at seal",
+)
+TOKEN_OWNERS = Table("token_owners", "token_id person seal")
+TABLES = (
+    PROJECTS,
+    WORKLOADS,
+    TOKENS,
+    HISTORY,
+    DRIFTS,
+    ANSWERS,
+    RECORDS,
+    JOURNAL,
+    SESSIONS,
+    TOKEN_OWNERS,
+)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-
-
-class _StoredDriftEntry(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A drifted field as it is kept."""
-
-    path: str
-    kind: DriftKind
-    desired: Any = None  # a tree
-    live: Any = None  # a tree
-    cause: Cause = Cause.UNKNOWN
-    evidence: str = ""
-    writer: Writer | None = None
 
 
 _encode = msgspec.json.Encoder().encode
 _fields = msgspec.json.Decoder(dict[str, Any]).decode  # Any: a tree
 _writers = msgspec.json.Decoder(dict[str, Writer]).decode
 _writer = msgspec.json.Decoder(Writer).decode
-_entries = msgspec.json.Decoder(list[_StoredDriftEntry]).decode
+_person = msgspec.json.Decoder(Person).decode
+_claims = msgspec.json.Decoder(dict[str, tuple[str, ...]]).decode
+_drift_entries = msgspec.json.Decoder(tuple[DriftEntry, ...]).decode
 
 
 def key_digest(key: str) -> str:
@@ -194,6 +209,54 @@ def token_of(row: Row) -> Token:
     )
 
 
+def session_row(session: SignedInSession) -> Row:
+    """Write a session."""
+    return seal_row(
+        session.id,
+        session.secret_hash,
+        session.token_id,
+        session.provider,
+        session.person.id if session.person else None,
+        to_json_text(session.person) if session.person else None,
+        to_json_text(session.claims),
+        session.agent,
+        session.peer,
+        to_microseconds(session.created_at),
+        to_microseconds(session.last_seen),
+        to_microseconds(session.expires_at),
+    )
+
+
+def session_of(row: Row) -> SignedInSession:
+    """Read a session."""
+    name, secret_hash, token_id, provider, _, person, claims, agent, peer, made, at, ends, _ = (
+        open_row(row)
+    )
+    return SignedInSession(
+        id=name,
+        secret_hash=secret_hash,
+        token_id=token_id,
+        provider=provider,
+        person=None if person is None else _person(person),
+        claims=_claims(claims),
+        agent=agent,
+        peer=peer,
+        created_at=from_microseconds(made),
+        last_seen=from_microseconds(at),
+        expires_at=from_microseconds(ends),
+    )
+
+
+def token_owner_row(token_id: str, person: Person) -> Row:
+    """Write whose a token is."""
+    return seal_row(token_id, to_json_text(person))
+
+
+def token_owner_of(row: Row) -> Person:
+    """Read whose a token is."""
+    return _person(open_row(row)[1])
+
+
 def history_row(entry: HistoryEntry, uid: str) -> Row:
     """Write an audit row."""
     return seal_row(
@@ -243,18 +306,7 @@ def drift_row(drift: DriftRecord, *, uid: str, subject: str) -> Row:
 def drift_of(row: Row) -> DriftRecord:
     """Read a drift."""
     name, project, slug, _uid, _subject, entries, seen, resolved_at, resolution, _ = open_row(row)
-    fields = tuple(
-        DriftEntry(
-            path=entry.path,
-            desired=entry.desired,
-            live=entry.live,
-            kind=entry.kind,
-            cause=entry.cause,
-            evidence=entry.evidence,
-            writer=entry.writer,
-        )
-        for entry in _entries(entries)
-    )
+    fields = _drift_entries(entries)
     return DriftRecord(
         id=name,
         workload=WorkloadId(project=project, slug=slug),

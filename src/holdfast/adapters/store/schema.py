@@ -153,6 +153,34 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX journal_of_subject ON journal (subject)",
         "CREATE INDEX journal_by_age ON journal (at)",
     ),
+    (
+        # Who is signed in. A session is a token's or a person's; one that ended has no row.
+        """CREATE TABLE sessions (
+            key INTEGER PRIMARY KEY,
+            id TEXT NOT NULL UNIQUE,
+            secret_hash BLOB NOT NULL,
+            token_id TEXT,
+            provider TEXT NOT NULL,
+            person_id TEXT,
+            person TEXT,
+            claims TEXT NOT NULL,
+            agent TEXT NOT NULL,
+            peer TEXT NOT NULL,
+            created_at INTEGER NOT NULL,
+            last_seen INTEGER NOT NULL,
+            expires_at INTEGER NOT NULL,
+            seal INTEGER NOT NULL
+        ) STRICT""",
+        "CREATE INDEX sessions_of_token ON sessions (token_id) WHERE token_id NOT NULL",
+        "CREATE INDEX sessions_of_person ON sessions (person_id) WHERE person_id NOT NULL",
+        "CREATE INDEX sessions_by_end ON sessions (expires_at)",
+        # Whose a token is, where a person made it.
+        """CREATE TABLE token_owners (
+            token_id TEXT PRIMARY KEY REFERENCES tokens (id),
+            person TEXT NOT NULL,
+            seal INTEGER NOT NULL
+        ) STRICT, WITHOUT ROWID""",
+    ),
 )
 
 

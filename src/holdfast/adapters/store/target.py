@@ -13,14 +13,16 @@ import msgspec
 from holdfast.adapters.store.records import WorkloadRecord
 from holdfast.adapters.store.store import Store
 from holdfast.adapters.store.transaction import Transaction
-from holdfast.core.capabilities import unsupported_fields
-from holdfast.core.desired import Desired
-from holdfast.core.errors import Conflict, NotFound, Problem, ValidationError, WorkloadFailed
+from holdfast.core.check import unsupported_fields
+from holdfast.core.cost import Cost
+from holdfast.core.errors import Conflict, NotFound, Problem, WorkloadFailed
 from holdfast.core.ledger import DriftRecord, HistoryEntry
 from holdfast.core.live import Absent, Live, Phase, Progress, Status, Writer
 from holdfast.core.names import WorkloadId
-from holdfast.core.plan import Action, Step
-from holdfast.core.tree import digest
+from holdfast.core.plan import Action, Step, fields_after_write
+from holdfast.core.tree import Fields, digest
+from holdfast.core.workload import Desired
+from holdfast.reconcile.ports import reused_key_error
 from holdfast.wire.decode import prepare_type
 from holdfast.wire.workload_v1 import WorkloadForm, workload_from_json, workload_to_json
 
@@ -47,7 +49,9 @@ class StoreTarget:
     """Implements `reconcile.ports.Control` over a store.
 
     `submit` sends writes through the group writer, which suspends; without it they are made
-    in place, which a sync client needs. `try_again` gets the uid of each workload
+    in place, which a sync client needs. `cost` says what it does to
+    processes that the workload with this uid, or a new one, gets these fields, or is deleted;
+    without it nobody here knows what runs. `try_again` gets the uid of each workload
     that a step updated, so that what failed to run as it is written is started anew.
     """
 
@@ -58,6 +62,7 @@ class StoreTarget:
         writer: Writer,
         status: Callable[[WorkloadRecord], Status] | None = None,
         runtime: WorkloadRuntime | None = None,
+        cost: Callable[[WorkloadId, str | None, Fields | None], Cost] | None = None,
         try_again: Callable[[str], None] | None = None,
         submit: bool = False,
     ) -> None:
@@ -65,6 +70,7 @@ class StoreTarget:
         self._writer = writer
         self._status = status
         self._runtime = runtime
+        self._cost = cost
         self._try_again = try_again
         self._submit = submit
 
@@ -74,7 +80,8 @@ class StoreTarget:
 
     async def observe(self, workload: WorkloadId) -> Live | Absent:
         """Return what is stored now."""
-        return self._shown(workload, self._store.record(workload))
+        record = self._store.record(workload)
+        return record.live(self._status_of(record)) if record else Absent(id=workload)
 
     async def perform(self, step: Step, *, key: str) -> Live | Absent:
         """Carry out one step. Its effect and the memory of its key are one transaction."""
@@ -95,6 +102,17 @@ class StoreTarget:
         if answer == _NO_WORKLOAD:
             return Absent(id=step.id)
         return workload_from_json(msgspec.json.decode(answer, type=prepare_type(WorkloadForm)))
+
+    async def cost(self, step: Step) -> Cost | None:
+        """Say what a step does to the processes that run."""
+        if self._cost is None:
+            return None
+        record = self._store.record(step.id)
+        if (step.uid, step.version) != ((record.uid, record.version) if record else (None, None)):
+            return None
+        after = fields_after_write(record.fields if record else {}, step.write)
+        gone = step.action is Action.DELETE
+        return self._cost(step.id, step.uid, None if gone else after)
 
     async def list(self, project: str) -> Sequence[Live]:
         """Return every workload of a project, ordered by slug."""
@@ -153,12 +171,7 @@ class StoreTarget:
         kept = transaction.recall(key)
         if kept is not None:
             if kept[0] != request:
-                problem = Problem(
-                    field="Idempotency-Key",
-                    reason="it was used for another request.",
-                    fix="Use a new key for each request.",
-                )
-                raise ValidationError(problems=[problem])
+                raise reused_key_error()
             return kept[1]
         record = self._carry_out(transaction, step)
         answer = _NO_WORKLOAD
@@ -194,11 +207,6 @@ class StoreTarget:
         if record is None:
             raise NotFound(f"There is no workload {workload}.", hint="Create it first.")
         return record
-
-    def _shown(self, workload: WorkloadId, record: WorkloadRecord | None) -> Live | Absent:
-        if record is None:
-            return Absent(id=workload)
-        return record.live(self._status_of(record))
 
     def _status_of(self, record: WorkloadRecord) -> Status:
         if self._runtime is not None:

@@ -15,9 +15,16 @@ import apsw
 
 from holdfast.adapters.store import rows
 from holdfast.adapters.store.queries import StoreQueries
-from holdfast.adapters.store.records import Project, Token, TokenKind, TokenScope, WorkloadRecord
+from holdfast.adapters.store.records import (
+    SESSION_IDLE,
+    Project,
+    SignedInSession,
+    Token,
+    TokenKind,
+    TokenScope,
+    WorkloadRecord,
+)
 from holdfast.adapters.store.rows import Row, to_microseconds
-from holdfast.core.desired import Desired
 from holdfast.core.diff import same_value
 from holdfast.core.drift import DriftedField, DriftKind, find_drift
 from holdfast.core.errors import (
@@ -38,11 +45,11 @@ from holdfast.core.ledger import (
 from holdfast.core.live import Status, Writer
 from holdfast.core.names import WorkloadId, is_slug
 from holdfast.core.normalize import normalize_workload
-from holdfast.core.plan import AMOUNT_FIELDS
+from holdfast.core.people import Person
+from holdfast.core.plan import AMOUNT_FIELDS, declared_after_write, fields_after_write
 from holdfast.core.redact import redact, redact_tree
 from holdfast.core.tree import Fields, Tree, parse_pointer, show_path
-from holdfast.core.workload import IDENTITY_FIELDS
-from holdfast.core.workload_write import declared_after_write, fields_after_write
+from holdfast.core.workload import IDENTITY_FIELDS, Desired
 from holdfast.wire.spec_v1 import spec_from_fields
 
 OUTCOME_RETENTION = timedelta(hours=24)
@@ -118,6 +125,7 @@ class Transaction(StoreQueries):
         workload_uid: str | None = None,
         elsewhere: bool = False,
         expires_at: datetime | None = None,
+        person: Person | None = None,
         writer: Writer = HOLDFAST,
     ) -> Token:
         """Keep a token that the caller has made; its secret never comes here.
@@ -142,11 +150,11 @@ class Transaction(StoreQueries):
             created_at=self.now,
             workload_uid=workload_uid,
             expires_at=expires_at,
+            person=person,
         )
-        self._execute(
-            rows.TOKENS.insert,
-            rows.token_row(token),
-        )
+        self._execute(rows.TOKENS.insert, rows.token_row(token))
+        if person is not None:
+            self._execute(rows.TOKEN_OWNERS.insert, rows.token_owner_row(id, person))
         self._note_access(project, "token-created", writer, f"token {name} ({id})")
         return token
 
@@ -159,8 +167,37 @@ class Transaction(StoreQueries):
         self._execute(
             "UPDATE tokens SET revoked_at = ?, seal = ? WHERE id = ?", (row[-2], row[-1], id)
         )
+        self._execute("DELETE FROM sessions WHERE token_id = ?", (id,))
         self._note_access(token.project, "token-revoked", writer, f"token {token.name} ({id})")
         return True
+
+    def create_session(self, session: SignedInSession, *, limit: int) -> None:
+        """Keep a session, without its secret; what has expired, and the oldest of too many, goes.
+
+        `limit` is how many one token or one person may have.
+        """
+        self._execute(
+            "DELETE FROM sessions WHERE expires_at <= ? OR last_seen <= ?",
+            (to_microseconds(self.now), to_microseconds(self.now - SESSION_IDLE)),
+        )
+        person_id = session.person.id if session.person else None
+        own = self.sessions(token_id=session.token_id, person_id=person_id)
+        for each in own[: max(0, len(own) - limit + 1)]:
+            self.end_session(each.id)
+        self._execute(rows.SESSIONS.insert, rows.session_row(session))
+
+    def touch_session(self, id: str) -> None:
+        """Note that a session was used just now, if it still is one."""
+        session = self.session(id)
+        if session is not None and session.active(self.now):
+            row = rows.session_row(replace(session, last_seen=self.now))
+            self._execute(
+                "UPDATE sessions SET last_seen = ?, seal = ? WHERE id = ?", (row[-3], row[-1], id)
+            )
+
+    def end_session(self, id: str) -> bool:
+        """End a session at once; False when there was none."""
+        return bool(self._execute("DELETE FROM sessions WHERE id = ? RETURNING id", (id,)))
 
     def create_workload(
         self, desired: Desired, *, writer: Writer, declare: bool = True
@@ -375,10 +412,7 @@ class Transaction(StoreQueries):
             summary=redact(summary),
             detail=masked if isinstance(masked, dict) else {},
         )
-        self._execute(
-            rows.HISTORY.insert,
-            rows.history_row(entry, uid),
-        )
+        self._execute(rows.HISTORY.insert, rows.history_row(entry, uid))
         self.touched.add(workload)
         return entry
 

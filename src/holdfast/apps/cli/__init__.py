@@ -2,7 +2,7 @@
 
 `group.py` bends click to our rules, `session.py` is one run of the command, `options.py` has what
 several verbs take, `screen.py` is where they write, `exits.py` how they end, and `connect.py` opens
-what the settings point to. A verb is a module of its name; those that decide about drift are in
-`review.py`, holds in `hold.py`, and what `drift` and `watch` do about applications is in
-`applications.py`. `views` renders results for people and for programs.
+what the settings point to. A verb is a module of its name; those that run until they are stopped
+are in `daemon.py`, those that decide about drift in `review.py`, and what `drift` and `watch` do
+about applications is in `applications.py`. `views` renders results for people and for programs.
 """

@@ -98,6 +98,8 @@ def next_command_for(drift: ApplicationDriftForm) -> str:
             return f"holdfast drift show {drift.id}"
         case _ if not drift.where:
             return f"holdfast revert {drift.id} deletes it, codify declares it"
+        case _ if any(each.kind == "model" for each in drift.entries):
+            return f"holdfast codify {drift.id} bumps the pin by pull request"
         case _ if not drift.healable:
             return f"holdfast status {drift.application}"
         case _:

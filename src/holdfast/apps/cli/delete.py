@@ -5,7 +5,6 @@ from __future__ import annotations
 import click
 
 from holdfast.apps.cli import options
-from holdfast.apps.cli.exits import Exit
 from holdfast.apps.cli.group import Verb
 from holdfast.apps.cli.inputs import load_specs
 from holdfast.apps.cli.session import Session
@@ -47,7 +46,15 @@ def command(
         WorkloadId(project=each.spec.project or session.project, slug=each.spec.slug)
         for each in load_specs(paths, recursive=recursive)
     ]
-    if not yes and not _confirm(ctx, session, ids):
+    names = ", ".join(map(str, ids))
+    if not yes and screen.interactive:
+        screen.info(f"This stops and deletes {names} in {session.connected_to}.")
+    if not yes and not session.confirm(
+        "Delete?",
+        action=f"Deleting {count(len(ids), 'workload')}",
+        hint=f"add --yes to delete {names}",
+        code="confirmation-needed",
+    ):
         return
     items, deleted = [], list[str]()
     with session.client() as client:
@@ -66,19 +73,3 @@ def command(
     elif screen.output in ("json", "yaml"):
         screen.document("DeleteResult", {"workloads": items})
     screen.next("holdfast status")
-
-
-def _confirm(ctx: click.Context, session: Session, ids: list[WorkloadId]) -> bool:
-    names, what = ", ".join(map(str, ids)), count(len(ids), "workload")
-    if not session.screen.interactive:
-        session.screen.error(
-            "confirmation-needed",
-            f"Deleting {what} needs confirmation, and there is nobody to ask.",
-            ["Nothing was changed.", f"Next: add --yes to delete {names}"],
-        )
-        ctx.exit(Exit.POLICY)
-    session.screen.info(f"This stops and deletes {names} in {session.connected_to}.")
-    if click.confirm("Delete?", err=True):
-        return True
-    session.screen.info("Nothing was changed.")
-    return False

@@ -17,7 +17,7 @@ from holdfast.apps.cli.views.plan import show_plan
 from holdfast.apps.cli.views.text import count
 from holdfast.core.drift import DriftedField
 from holdfast.core.plan import Action, Plan
-from holdfast.core.show import MAX_VALUE_WIDTH, show_value, value_diff
+from holdfast.core.show import MAX_VALUE_WIDTH, describe_step_cost, show_value, value_diff
 from holdfast.core.tree import show_path
 
 
@@ -111,6 +111,10 @@ def _show_table(screen: Screen, plan: Plan) -> None:
     if rows:
         heads = ["WORKLOAD", "FIELD", "LIVE", "DECLARED", "KIND", "CHANGED BY"]
         screen.table(heads, rows)
+        screen.line("")
+        for step in plan.changes:
+            cost = describe_step_cost(step, ascii_only=screen.ascii_only)
+            screen.line(f"{step.id}  {step.action}: {cost}")
         for step in plan.changes:
             for field in step.fields:
                 lines = value_diff(field, ascii_only=screen.ascii_only)

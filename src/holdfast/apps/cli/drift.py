@@ -63,7 +63,7 @@ def command() -> None:
 @click.option(
     "--type",
     "kind",
-    type=click.Choice(["configuration", "image", "resource", "secret"]),
+    type=click.Choice(["configuration", "image", "resource", "secret", "model"]),
     help="Only this kind of drift.",
 )
 @click.option(

@@ -21,6 +21,8 @@ ENVIRONMENT_VARIABLES = {
     "INFERENCEKEY_BASE_URL": "Taken when HOLDFAST_URL and the settings files say nothing.",
     "INFERENCEKEY_PROJECT": "Likewise for HOLDFAST_PROJECT.",
     "INFERENCEKEY_SDK_TOKEN": "Likewise for HOLDFAST_TOKEN.",
+    "HF_ENDPOINT": "Where holdfast models downloads from (default: https://huggingface.co).",
+    "HF_TOKEN": "Token for it; HUGGING_FACE_HUB_TOKEN is read too.",
     "XDG_CONFIG_HOME": "Where the user's settings file is: $XDG_CONFIG_HOME/holdfast/config.toml.",
     "XDG_DATA_HOME": "Where data is kept: $XDG_DATA_HOME/holdfast.",
     "NO_COLOR": "Any value turns colour off.",

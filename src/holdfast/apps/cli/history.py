@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
 import click
 
 from holdfast.apps.cli import options
 from holdfast.apps.cli.connect import find_controller
 from holdfast.apps.cli.group import Verb
+from holdfast.apps.cli.screen import Screen
 from holdfast.apps.cli.session import Session
-from holdfast.apps.cli.views.history import show_history, show_journal
+from holdfast.apps.cli.views.output import masked_json, show_list
+from holdfast.apps.cli.views.text import format_table, format_time
+from holdfast.core.ledger import HistoryEntry
+from holdfast.core.tree import Fields
+from holdfast.wire.ledger_v1 import history_to_json
+
+if TYPE_CHECKING:
+    from holdfast.wire.gitops_http_v1 import JournalEntryForm
+
+T = TypeVar("T")
+_HEADS = ["SEQ", "AT", "WORKLOAD", "ACTION", "BY", "SUMMARY"]
+_JOURNAL_HEADS = ["SEQ", "AT", "APPLICATION", "ABOUT", "ACTION", "BY", "SUMMARY"]
 
 
 @click.command(
@@ -39,7 +55,7 @@ def command(
             page = controller.call(
                 controller.api.history(application=name or "", subject=about or "", limit=limit)
             )
-            show_journal(session.screen, page.entries)
+            _show_journal(session.screen, page.entries)
             more = page.next is not None
             session.screen.next(
                 "holdfast drift export --journal gives all of it" if more else "holdfast status"
@@ -55,5 +71,44 @@ def command(
                 session.find(client, where)
         else:
             entries = client.history(limit=limit)
-    show_history(session.screen, entries)
+    _show_history(session.screen, entries)
     session.screen.next("holdfast drift history")
+
+
+def _show_history(screen: Screen, entries: Sequence[HistoryEntry]) -> None:
+    """Write the history of workloads as asked."""
+
+    def row(entry: HistoryEntry) -> list[str]:
+        seq, at, workload = str(entry.seq), format_time(entry.at), str(entry.workload).rstrip("/")
+        return [seq, at, workload, entry.action, str(entry.writer), entry.summary]
+
+    _show_rows(
+        screen, "HistoryList", _HEADS, entries, row, lambda each: masked_json(history_to_json(each))
+    )
+
+
+def _show_journal(screen: Screen, entries: Sequence[JournalEntryForm]) -> None:
+    """Write lines of the journal as asked."""
+
+    def row(entry: JournalEntryForm) -> list[str]:
+        seq, at, about = str(entry.seq), format_time(entry.at), entry.subject
+        return [seq, at, entry.application, about, entry.action, entry.actor, entry.summary]
+
+    _show_rows(screen, "JournalList", _JOURNAL_HEADS, entries, row, masked_json)
+
+
+def _show_rows(
+    screen: Screen,
+    kind: str,
+    heads: Sequence[str],
+    entries: Sequence[T],
+    row: Callable[[T], list[str]],
+    body: Callable[[T], Fields],
+) -> None:
+    rows = [row(each) for each in entries]
+    if screen.output == "wide":
+        heads = [*heads, "DETAIL"]
+        for cells, each in zip(rows, entries, strict=True):
+            cells.append(json.dumps(body(each).get("detail", {})))
+    lines = format_table(heads, rows) if rows else ["No history."]
+    show_list(screen, kind, entries, lines=lines, body=body)

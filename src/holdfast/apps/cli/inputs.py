@@ -63,8 +63,8 @@ def load_specs(
 def load_specs_and_applications(
     paths: Sequence[str], *, recursive: bool = False
 ) -> tuple[list[DeclaredWorkload], list[DeclaredApplication]]:
-    """Read every spec, and the Applications beside them."""
-    loader = _Loader({WORKLOAD, APPLICATION}).load(paths, recursive)
+    """Read every spec, custom resources too, and the Applications beside them."""
+    loader = _Loader({WORKLOAD, KIND, APPLICATION}).load(paths, recursive)
     return loader.workloads, loader.applications
 
 

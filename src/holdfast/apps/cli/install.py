@@ -12,9 +12,11 @@ from holdfast.apps.cli import options
 from holdfast.apps.cli.group import Verb
 from holdfast.apps.cli.session import Session, pass_session
 from holdfast.apps.cli.views.output import show_documents
+from holdfast.core.model import DEFAULT_HUB
 from holdfast.core.service.children import Gateway
 from holdfast.install.settings import (
     DEFAULT_IMAGE,
+    DEFAULT_LOG_LEVEL,
     DEFAULT_NAMESPACE,
     DEFAULT_RUNBOOKS,
     STORAGE_PATTERN,
@@ -43,6 +45,20 @@ _DOMAIN = re.compile(r"[a-z0-9]([a-z0-9.-]{0,200}[a-z0-9])?")
 )
 @click.option("--image", default=DEFAULT_IMAGE, show_default=True, help="Image to run.")
 @click.option(
+    "--image-pull-secret",
+    "pull_secrets",
+    multiple=True,
+    metavar="SECRET",
+    help="Pull the image with this Secret of the same namespace. May be repeated.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default=DEFAULT_LOG_LEVEL,
+    show_default=True,
+    help="How much the controllers log.",
+)
+@click.option(
     "--watch-namespace",
     "watched",
     multiple=True,
@@ -52,6 +68,20 @@ _DOMAIN = re.compile(r"[a-z0-9]([a-z0-9.-]{0,200}[a-z0-9])?")
 @click.option("--gateway", metavar="NAMESPACE/NAME", help="Gateway that routes attach to.")
 @click.option("--domain", help="Domain under which workloads get their hosts; with --gateway.")
 @click.option("--prometheus", metavar="URL", help="Where the metrics of canaries are read.")
+@click.option(
+    "--model-hub",
+    "model_hubs",
+    multiple=True,
+    default=(DEFAULT_HUB,),
+    show_default=True,
+    metavar="URL",
+    help="Hub that is asked whether the branches of pinned models moved on. May be repeated.",
+)
+@click.option(
+    "--model-heads/--no-model-heads",
+    default=True,
+    help="Have hubs asked for that (default: yes).",
+)
 @click.option(
     "--replicas",
     type=click.IntRange(1, 9),
@@ -132,6 +162,9 @@ def command(
             ctx.fail(f"{option} {name[:80]!a} is no name of a namespace.")
     if not re.fullmatch(r"[a-z0-9][!-~]{0,499}", given["image"]):
         ctx.fail(f"--image {given['image'][:80]!a} is no name of an image.")
+    for name in given["pull_secrets"]:
+        if not _SECRET.fullmatch(name):
+            ctx.fail(f"{name[:80]!a} is no name of a Secret.")
     for name, default in (("prometheus", None), ("runbooks", DEFAULT_RUNBOOKS), ("grafana", "")):
         url = given[name]
         if url != default:
@@ -139,6 +172,12 @@ def command(
                 ctx.fail(f"--{name} is no http:// or https:// address without credentials.")
             given[name] = url.rstrip("/")
     given["watched"] = tuple(dict.fromkeys(given["watched"]))
+    given["model_hubs"] = tuple(url.rstrip("/") for url in given["model_hubs"])
+    for url in given["model_hubs"]:
+        if not re.fullmatch(r"https?://[!-~]+", url) or "@" in url:
+            ctx.fail("--model-hub is no http:// or https:// address without credentials.")
+    if not given.pop("model_heads"):
+        given["model_hubs"] = ()
     gitops = _gitops_choices(ctx, given)
     chosen = Installation(gateway=gateway_of(ctx, gateway, domain), gitops=gitops, **given)
     objects = installation_objects(chosen)

@@ -28,6 +28,7 @@ SECTIONS = {
         "logs": ("logs", "Show the log of a workload, each line with the name of its replica."),
         "drift": ("drift", "Show drift: what moved, what kind it is, and who moved it."),
         "history": ("history", "Show who did what, newest first."),
+        "ui": ("ui", "Open the page in a browser, signed in."),
     },
     APPLICATIONS: {
         "sync": ("sync", "Have an application brought to what Git declares now."),
@@ -50,11 +51,11 @@ SECTIONS = {
         "revert": ("review:revert", "Put Git's value back, through the policy."),
         "ignore": ("review:ignore", "Hide a drift, or one field of it, for a limited time."),
         "pause": (
-            "hold:pause",
+            "review:pause",
             "Hold an application, or one object of it: nothing is written to it meanwhile.",
         ),
         "resume": (
-            "hold:resume",
+            "review:resume",
             "End the holds of an application, or those of one object, before their time.",
         ),
     },
@@ -66,9 +67,9 @@ SECTIONS = {
         ),
     },
     "Run a control plane": {
-        "serve": ("serve", "Run the control plane, and the workloads, on this machine."),
-        "operator": ("operator", "Run the Kubernetes operator."),
-        "gitops": ("gitops", "Run the GitOps controller."),
+        "serve": ("daemon:serve", "Run the control plane, and the workloads, on this machine."),
+        "operator": ("daemon:operator", "Run the Kubernetes operator."),
+        "gitops": ("daemon:gitops", "Run the GitOps controller."),
         "project": ("store:project", "Create and list projects."),
         "token": ("token", "Create, list and revoke tokens."),
         "backup": ("store:backup", "Copy the store, also while a server writes to it."),
@@ -78,6 +79,7 @@ SECTIONS = {
             "install",
             "Print what the operator, and the GitOps controller, need in a cluster, offline.",
         ),
+        "models": ("models", "Download models and name what is in them."),
         "doctor": ("doctor", "Check this machine, the store and the connection."),
         "config": ("config", "Show and change settings."),
         "completion": ("help:completion", "Print the completion script of a shell."),

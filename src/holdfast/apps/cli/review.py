@@ -1,8 +1,13 @@
-"""The verbs that decide about drift and plans: approve, reject, snooze, codify, revert, ignore."""
+"""What people decide about applications.
+
+Approve, reject, snooze, codify, revert, ignore; pause and resume.
+"""
 
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -11,27 +16,27 @@ import click
 from holdfast.apps.cli import options
 from holdfast.apps.cli.applications import next_command_for
 from holdfast.apps.cli.connect import ControllerClient, require_controller
-from holdfast.apps.cli.exits import Exit
+from holdfast.apps.cli.exits import Exit, exit_code_of
 from holdfast.apps.cli.group import Verb
+from holdfast.apps.cli.screen import Screen
 from holdfast.apps.cli.session import Session
-from holdfast.apps.cli.views.decisions import (
-    APPROVAL_NEEDED,
-    DecisionOutcome,
-    describe_effect,
-    show_approval,
-    show_decision,
-    show_decisions,
-    show_plan_approval,
-)
-from holdfast.apps.cli.views.output import masked_json, show_list
-from holdfast.apps.cli.views.text import count, format_time, one_line
+from holdfast.apps.cli.views.application_drifts import show_drift_fields, writer_name
+from holdfast.apps.cli.views.applications import hold_lines, object_address, object_name
+from holdfast.apps.cli.views.output import masked_json, show_list, show_result
+from holdfast.apps.cli.views.text import age, count, format_time, one_line
 from holdfast.core.errors import HoldfastError, ValidationError, WaitTimeout, report_changes
+from holdfast.core.gitops.application import HoldEnd
 from holdfast.core.quantity import format_seconds
-from holdfast.wire.gitops_http_v1 import IgnoredForm, Via, WaitingPlanForm
+from holdfast.core.text_style import TextStyle
+from holdfast.wire.gitops_http_v1 import HoldForm, IgnoredForm, Via, WaitingPlanForm
 from holdfast.wire.gitops_v1 import ApplicationDriftForm
 
 _POLL_SECONDS = 0.5
 """Between two questions whether the pull request is there."""
+_STEP_OUTCOMES = {"+": "created", "~": "updated", "-": "deleted"}
+APPROVAL_NEEDED = "approval-needed"
+"""The error code of what waits for a person."""
+_KINDS_WITH_ROLLOUT = ("Deployment", "StatefulSet", "DaemonSet")
 _VIA = {"direct": Via.DIRECT, "pr": Via.PULL_REQUEST}
 
 
@@ -115,6 +120,13 @@ def _find_pending(controller: ControllerClient, id: str, digest: str | None) -> 
     """Find what an id names. Raises ValidationError for a drift that waits for nothing."""
     if id.startswith("plan-"):
         plan = controller.call(controller.api.waiting_plan(id))
+        if plan.drift and plan.current:
+            return _find_pending(controller, plan.drift, digest or plan.digest)
+        if not plan.current:
+            raise ValidationError(
+                f"{id} is not waiting for approval any more.",
+                hint=f"holdfast status {plan.application} -o wide shows which plans wait.",
+            )
         return PendingApproval(id=id, form=plan, digest=digest or plan.digest)
     drift = controller.call(controller.api.drift(id))
     reviewed = digest or drift.plan
@@ -168,7 +180,7 @@ def _approve_one(
     pending = _find_pending(controller, id, digest)
     if screen.for_people:
         _show_pending(session, pending)
-    if not _confirm(ctx, session, [pending], sure=yes or digest is not None):
+    if not (yes or digest is not None or _confirm(session, [pending])):
         return
     outcome = _send_approval(controller, pending, comment)
     form = outcome.form
@@ -205,7 +217,7 @@ def _approve_several(
         for each in pending:
             _show_pending(session, each)
             screen.line()
-    if pending and not _confirm(ctx, session, pending, sure=yes or bool(digests), several=True):
+    if pending and not (yes or digests or _confirm(session, pending, several=True)):
         return
     for each in pending:
         try:
@@ -230,34 +242,16 @@ def _report_second_approval_needed(session: Session, drift: ApplicationDriftForm
     )
 
 
-def _confirm(
-    ctx: click.Context,
-    session: Session,
-    plans: list[PendingApproval],
-    *,
-    sure: bool,
-    several: bool = False,
-) -> bool:
-    if sure:
-        return True
-    screen = session.screen
-    if not screen.interactive:
-        digests = " ".join(f"--plan-digest {each.digest}" for each in plans)
-        hint = f"add {digests}, or --yes"
-        if several:  # a digest goes with an ID, which --all has none of
-            command = f"holdfast approve {' '.join(each.id for each in plans)} {digests}"
-            hint = f"{session.caller.as_typed(command)}, or add --yes"
-        screen.error(
-            APPROVAL_NEEDED,
-            "Approving needs confirmation, and there is nobody to ask.",
-            ["Nothing was changed.", f"Next: {hint}"],
-        )
-        ctx.exit(Exit.POLICY)
+def _confirm(session: Session, plans: list[PendingApproval], *, several: bool = False) -> bool:
+    digests = " ".join(f"--plan-digest {each.digest}" for each in plans)
+    hint = f"add {digests}, or --yes"
+    if several:  # a digest goes with an ID, which --all has none of
+        command = f"holdfast approve {' '.join(each.id for each in plans)} {digests}"
+        hint = f"{session.caller.as_typed(command)}, or add --yes"
     what = "this plan" if len(plans) == 1 else f"these {count(len(plans), 'plan')}"
-    if click.confirm(f"Approve exactly {what}?", err=True):
-        return True
-    screen.info("Nothing was changed.")
-    return False
+    return session.confirm(
+        f"Approve exactly {what}?", action="Approving", hint=hint, code=APPROVAL_NEEDED
+    )
 
 
 @click.command(
@@ -462,3 +456,200 @@ def ignore(session: Session, id: str, field: str, manager: str, reason: str, sec
         body=masked_json,
     )
     session.screen.next("holdfast drift list")
+
+
+@click.command(
+    "pause",
+    cls=Verb,
+    examples=[
+        "holdfast pause shop --for 2h --reason INC-1432",
+        "holdfast pause shop Deployment/chat/support-bot --for 30m --reason INC-1432",
+        "holdfast pause shop --for 2h --reason INC-1432 --then revert",
+    ],
+)
+@click.argument("application", shell_complete=options.complete_names)
+@click.argument("object", required=False, default="", metavar="[KIND/NAMESPACE/NAME]")
+@options.for_duration()
+@click.option("--reason", required=True, metavar="TEXT", help="Why, such as an incident's number.")
+@click.option(
+    "--then",
+    type=click.Choice(["pull-request", "revert"]),
+    help="What becomes of changes made meanwhile (default: the application's own rule).",
+)
+@options.connected(*options.SINGLE_FORMATS)
+def pause(
+    session: Session, application: str, object: str, seconds: int, reason: str, then: str | None
+) -> None:
+    """Hold an application, or one object of it: nothing is written to it meanwhile.
+
+    Counts at once, also in the middle of a sync, and always ends. What was changed under it goes
+    to Git by a pull request at its end, or is put back; it is never forgotten.
+    """
+    with require_controller(session) as controller:
+        end = HoldEnd(then) if then else None
+        hold = controller.call(
+            controller.api.pause(
+                application, object=object, seconds=seconds, reason=reason, end=end
+            )
+        )
+    show_result(
+        session.screen,
+        "Hold",
+        lines=hold_lines(hold, now=datetime.now(UTC)),
+        names=[hold.id],
+        body=lambda: masked_json(hold),
+    )
+    what = f" {object_address(hold.object)}" if hold.object else ""
+    session.screen.next(f"holdfast resume {hold.application}{what}")
+
+
+@click.command(
+    "resume",
+    cls=Verb,
+    examples=["holdfast resume shop", "holdfast resume shop Deployment/chat/support-bot"],
+)
+@click.argument("application", shell_complete=options.complete_names)
+@click.argument("object", required=False, default="", metavar="[KIND/NAMESPACE/NAME]")
+@options.connected(*options.SINGLE_FORMATS)
+def resume(session: Session, application: str, object: str) -> None:
+    """End the holds of an application, or those of one object, before their time.
+
+    Drift that was held is then handled by its route. A hold that an annotation began ends when
+    the annotation is removed.
+    """
+    with require_controller(session) as controller:
+        ended = controller.call(controller.api.resume(application, object=object))
+
+    def describe(hold: HoldForm) -> str:
+        what = object_name(hold.object) if hold.object else f"all of {hold.application}"
+        return f"No longer on hold: {one_line(what)} ({one_line(hold.reason)})"
+
+    show_list(
+        session.screen,
+        "HoldList",
+        ended,
+        lines=map(describe, ended),
+        name=lambda hold: hold.id,
+        body=masked_json,
+    )
+    session.screen.next(f"holdfast status {application}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionOutcome:
+    """What became of one decision: what to say of it, or why it was refused."""
+
+    id: str
+    message: str = ""
+    form: ApplicationDriftForm | WaitingPlanForm | None = None
+    error: HoldfastError | None = None
+    waits: bool = False
+    """It is recorded, and takes effect once another person decides the same."""
+
+    @property
+    def exit(self) -> Exit:
+        """The exit code of this one alone."""
+        if self.error is not None:
+            return exit_code_of(self.error)
+        return Exit.POLICY if self.waits else Exit.OK
+
+
+def show_decision(
+    screen: Screen, form: ApplicationDriftForm | WaitingPlanForm, lines: Iterable[str]
+) -> None:
+    """Write what was decided about one drift, or about a plan that a guard blocked."""
+    kind = "WaitingPlan" if isinstance(form, WaitingPlanForm) else "Drift"
+    names, body = [form.id], lambda: masked_json(form)
+    show_result(screen, kind, lines=map(one_line, lines), names=names, body=body)
+
+
+def show_decisions(screen: Screen, outcomes: Sequence[DecisionOutcome], *, verb: str) -> None:
+    """Write each decision on a line of its own."""
+    show_result(
+        screen,
+        "DecisionList",
+        lines=_decision_lines(screen, outcomes, verb),
+        names=(each.id for each in outcomes if each.error is None),
+        body=lambda: {"items": [_decision_body(each, verb) for each in outcomes]},
+    )
+
+
+def _decision_lines(
+    screen: Screen, outcomes: Sequence[DecisionOutcome], verb: str
+) -> Iterator[str]:
+    for each in outcomes:
+        message, mark, style = each.message, "+", TextStyle.CREATE
+        if each.error is not None:
+            message = f"not {verb}: {each.error.happened} {each.error.hint}"
+            mark, style = "x", TextStyle.REMOVE
+        elif each.waits:
+            mark, style = "~", TextStyle.CHANGE
+        yield f"{screen.paint(mark, style)} {each.id}  {one_line(message).rstrip()}"
+    failed = sum(each.error is not None for each in outcomes)
+    waiting = sum(each.waits for each in outcomes)
+    parts = [f"{len(outcomes) - failed - waiting} of {len(outcomes)} {verb}"]
+    if waiting:
+        parts.append(f"{waiting} waiting for another person")
+    if failed:
+        parts.append(f"{failed} not")
+    yield f"{', '.join(parts)}."
+
+
+def _decision_body(outcome: DecisionOutcome, verb: str) -> Mapping[str, object]:
+    body: dict[str, object] = {"id": outcome.id, "outcome": verb, "exitCode": int(outcome.exit)}
+    if (error := outcome.error) is not None:
+        refusal = {"code": error.code, "happened": error.happened, "next": error.hint}
+        return {**body, "outcome": "refused", **refusal}
+    body["now"] = masked_json(outcome.form)
+    if outcome.waits:
+        body |= {"outcome": "waiting", "code": APPROVAL_NEEDED, "happened": outcome.message}
+    return body
+
+
+def show_approval(screen: Screen, drift: ApplicationDriftForm, *, now: datetime) -> None:
+    """Write what an approval of a drift's plan would do."""
+    kinds = " + ".join(drift.kinds)
+    head = f"{drift.id}  {object_name(drift.object)}  {kinds} drift of {drift.application}"
+    screen.line(screen.paint(one_line(head), TextStyle.CHANGE))
+    where = f" ({drift.where} at {drift.commit[:7]})" if drift.where else f" at {drift.commit[:7]}"
+    screen.line(f"Approving puts back what Git declares{one_line(where)}:")
+    screen.line()
+    show_drift_fields(screen, drift, last="BECOMES")
+    screen.line()
+    screen.line(f"Effect: {one_line(describe_effect(drift))}")
+    reason = f"route {drift.route}" if drift.route else "no route matches it"
+    if drift.requested_by:
+        reason = f"asked for by {drift.requested_by}"
+    writers = one_line(", ".join(dict.fromkeys(writer_name(entry) for entry in drift.entries)))
+    ago = age(drift.first_seen, now)
+    screen.line(f"Changed by {writers}, seen {ago} ago; {one_line(reason)}.")
+    screen.line(f"Plan:   {drift.plan}")
+
+
+def show_plan_approval(screen: Screen, plan: WaitingPlanForm, *, now: datetime) -> None:
+    """Write what the approval of a blocked plan would do."""
+    head = f"{plan.id}  {plan.application}  made {age(plan.made_at, now)} ago"
+    screen.line(screen.paint(one_line(head), TextStyle.CHANGE))
+    screen.line(one_line(plan.told))
+    screen.lines(f"  {one_line(step)}" for step in plan.steps)
+    marks = Counter(step[:1] for step in plan.steps)
+    counts = (f"{marks[mark]} {word}" for mark, word in _STEP_OUTCOMES.items() if marks[mark])
+    done, commit = ", ".join(counts), plan.commit[:7]
+    effect = f"{done}, as {commit} declares" if done else f"{commit} is followed"
+    screen.lines([f"Effect: {effect}.", f"Plan:   {plan.digest}"])
+
+
+def describe_effect(drift: ApplicationDriftForm) -> str:
+    """Say what putting a drift back does to what runs."""
+    name = object_name(drift.object)
+    if any(not entry.path for entry in drift.entries):
+        if not drift.uid:
+            return f"{name} is created again."
+        if not drift.where:
+            return f"{name} is deleted, for Git does not declare it."
+        return f"{name}, which somebody replaced, is set to what Git declares."
+    fields = count(len(drift.entries), "field")
+    template = any(entry.path.startswith("spec.template.") for entry in drift.entries)
+    if drift.object.kind in _KINDS_WITH_ROLLOUT and template:
+        return f"{fields} of {name} put back; its pods are replaced one after the other."
+    return f"{fields} of {name} put back in place."

@@ -129,7 +129,7 @@ def _to_builtins(value: object) -> Tree:
 
 CONNECTED_VERBS = frozenset(
     "approve backup codify delete diff doctor drift ensure history ignore logs pause plan project "
-    "reject resume revert snooze status sync token wait watch".split()
+    "reject resume revert snooze status sync token ui wait watch".split()
 )
 """The verbs with a --url, except `config`. Listed here because verbs are imported only when used;
 a test compares."""

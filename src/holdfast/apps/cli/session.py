@@ -106,6 +106,22 @@ class Session:
             hint = f"holdfast status -p {id.project} lists the workloads there are."
             raise NotFound(error.happened, hint=hint) from error
 
+    def confirm(self, question: str, *, action: str, hint: str, code: str) -> bool:
+        """Ask on a terminal; elsewhere say what to add, and end with exit code 3."""
+        from holdfast.apps.cli.exits import Exit
+
+        if not self.screen.interactive:
+            self.screen.error(
+                code,
+                f"{action} needs confirmation, and there is nobody to ask.",
+                ["Nothing was changed.", f"Next: {hint}"],
+            )
+            raise click.exceptions.Exit(Exit.POLICY)
+        if click.confirm(question, err=True):
+            return True
+        self.screen.info("Nothing was changed.")
+        return False
+
     @contextmanager
     def client(self) -> Iterator[ManagementClient]:
         """Connect to where the settings point. The verbs report drift themselves."""

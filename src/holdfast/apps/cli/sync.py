@@ -122,11 +122,10 @@ def _show_dry_run(
 ) -> bool:
     """Show what a sync would do; True when it would do something."""
     plan = controller.call(controller.api.plan(name, prune=prune))
-    healed = ("report", "self-heal", "review", "pull-request") if force else ("report", "self-heal")
     drifts = [
         each
         for each in controller.call(controller.api.drifts(application=name))
-        if each.remediation in healed
+        if (force or each.remediation.ends_with_sync)
         and each.healable
         and each.state != "held"
         and (each.where or each.remediation != "report")  # what nobody declared stays

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     examples=[
         "holdfast token create --name ci --scope write -p acme",
         "holdfast token create --name app --workload support-bot -p acme",
+        "holdfast token create --name gateway --kind live -p acme    # every workload",
         "holdfast token create --name maria --scope approve -p acme",
         "holdfast token list -p acme",
         "holdfast token revoke 3f9a01bc -p acme",
@@ -75,6 +76,12 @@ def command() -> None:
     "all. May be repeated.",
 )
 @click.option("--workload", help="Make a data key for this workload instead.")
+@click.option(
+    "--kind",
+    type=click.Choice(["sdk", "live"]),
+    help="sdk for the control plane, live for a data key; without --workload one for every "
+    "workload of the project (default: by --scope and --workload).",
+)
 @click.option("--expires", type=options.Duration(), help="Valid for this long, such as 720h.")
 @options.db
 @options.connected("table", "json", "yaml", "name")
@@ -85,6 +92,7 @@ def create(
     name: str,
     scopes: tuple[str, ...],
     workload: str | None,
+    kind: str | None,
     expires: float | None,
     db: str | None,
 ) -> None:
@@ -92,10 +100,12 @@ def create(
 
     With -o name only the token itself is printed, for use in a script.
     """
-    if bool(scopes) == bool(workload):
-        ctx.fail("Give either --scope (control plane) or --workload (data key).")
+    live = kind == "live" or bool(workload)
+    if live == bool(scopes) or (live and kind == "sdk"):
+        ctx.fail("Give either --scope (control plane), or --workload or --kind live (data key).")
     request = TokenRequest(
         name=name,
+        kind="live" if live else "sdk",
         scopes=scopes,
         workload=require_slug(workload, field="workload") if workload else None,
         lifetime=expires,
@@ -157,7 +167,9 @@ def revoke(session: Session, id: str, db: str | None) -> None:
 
 
 def _describe_scopes(row: TokenRow) -> str:
-    return "one workload" if row.kind == "live" else ",".join(row.scopes)
+    if row.kind != "live":
+        return ",".join(row.scopes)
+    return "one workload" if row.workload_id else "every workload"
 
 
 def _state(row: TokenRow, now: datetime) -> str:
@@ -175,6 +187,7 @@ def _row_body(row: TokenRow) -> dict[str, object]:
         "project": row.project,
         "name": row.name,
         "scopes": row.scopes,
+        "workloadId": row.workload_id,
         "createdAt": row.created_at,
         "expiresAt": row.expires_at,
         "revokedAt": row.revoked_at,
@@ -190,6 +203,8 @@ class TokenRow(msgspec.Struct, kw_only=True, omit_defaults=True):
     name: str
     scopes: list[str]
     created_at: datetime
+    workload_id: str | None = None
+    """Of a data key: the workload that it opens; None opens every one of the project."""
     expires_at: datetime | None = None
     revoked_at: datetime | None = None
 
@@ -204,18 +219,14 @@ class _TokenList(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRequest:
-    """A token to be made: with scopes for the control plane, or for one workload."""
+    """A token to be made: with scopes for the control plane, or for one workload, or for all."""
 
     name: str
+    kind: str
     scopes: Sequence[str]
     workload: str | None
     lifetime: float | None
     """Seconds; None is until it is revoked."""
-
-    @property
-    def kind(self) -> str:
-        """What it is for."""
-        return "live" if self.workload else "sdk"
 
 
 @contextmanager
@@ -311,7 +322,7 @@ class RemoteTokenAdmin:
         body: dict[str, object] = {"name": request.name, "kind": request.kind}
         if request.workload:
             body["workload"] = request.workload
-        else:
+        if request.scopes:
             body["scopes"] = list(request.scopes)
         if request.lifetime:
             body["expires_in"] = max(1, int(request.lifetime))
@@ -349,6 +360,7 @@ def _row_of(token: Token) -> TokenRow:
         name=token.name,
         scopes=sorted(token.scopes),
         created_at=token.created_at,
+        workload_id=token.workload_uid,
         expires_at=token.expires_at,
         revoked_at=token.revoked_at,
     )

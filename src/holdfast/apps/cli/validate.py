@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import click
 
 from holdfast.apps.cli import options
 from holdfast.apps.cli.group import Verb
-from holdfast.apps.cli.inputs import DeclaredApplication, load_specs_and_applications
+from holdfast.apps.cli.inputs import (
+    DeclaredApplication,
+    DeclaredWorkload,
+    load_specs_and_applications,
+)
 from holdfast.apps.cli.session import Session, pass_session
 from holdfast.apps.cli.views.text import count
+from holdfast.core.model import ModelPin, model_pin, unpinned_reason
+from holdfast.core.workload import WorkloadSpec
 
 
 @click.command(
@@ -26,11 +34,15 @@ from holdfast.apps.cli.views.text import count
 def command(session: Session, paths: tuple[str, ...], recursive: bool) -> None:
     """Check specs and Applications, offline.
 
-    Every problem of every file is shown at once, with its line, its reason and its fix.
+    Every problem of every file is shown at once, with its line, its reason and its fix. A model
+    that nothing pins is a warning: what is served may then change although no file does.
     """
     screen = session.screen
     declared, applications = load_specs_and_applications(paths, recursive=recursive)
-    workloads = [{"slug": each.spec.slug, "source": each.source} for each in declared]
+    workloads = [_workload(each) for each in declared]
+    for each in declared:
+        for model, reason in _unpinned(each.spec):
+            screen.warn(f"{each.source}: workload {each.spec.slug}: model {model}: {reason}")
     found = [{"id": _name(each), "source": each.source} for each in applications]
     match screen.output:
         case "name":
@@ -39,8 +51,11 @@ def command(session: Session, paths: tuple[str, ...], recursive: bool) -> None:
             screen.records("Validation", [*workloads, *found])
         case "table":
             if declared:
-                rows = [[each.spec.slug, str(each.spec.backend), each.source] for each in declared]
-                screen.table(["WORKLOAD", "BACKEND", "DECLARED IN"], rows)
+                rows = [
+                    [each.spec.slug, str(each.spec.backend), str(_pin(each.spec)), each.source]
+                    for each in declared
+                ]
+                screen.table(["WORKLOAD", "BACKEND", "MODEL PINNED BY", "DECLARED IN"], rows)
                 screen.line(f"{count(len(declared), 'workload')}, no problem.")
             if applications:
                 rows = [_row(each) for each in applications]
@@ -55,6 +70,30 @@ def command(session: Session, paths: tuple[str, ...], recursive: bool) -> None:
         case _:
             body = {"valid": True, "workloads": workloads, "applications": found}
             screen.document("Validation", body)
+
+
+def _workload(each: DeclaredWorkload) -> dict[str, object]:
+    found: dict[str, object] = {"slug": each.spec.slug, "source": each.source}
+    found["pinned_by"] = str(_pin(each.spec))
+    unpinned = [f"model {model}: {reason}" for model, reason in _unpinned(each.spec)]
+    return found | ({"warnings": unpinned} if unpinned else {})
+
+
+def _pin(spec: WorkloadSpec) -> ModelPin:
+    return model_pin(spec.model, str(spec.backend), spec.model_revision, spec.model_digest)
+
+
+def _unpinned(spec: WorkloadSpec) -> Iterator[tuple[str, str]]:
+    """Each model of a workload that nothing pins, and why."""
+    models = [(spec.model, spec.model_revision, spec.model_digest)]
+    own = spec.canary
+    if own is not None and (own.model or own.model_revision):
+        shared = spec.model_revision if own.model in (None, spec.model) else None
+        models.append((own.model or spec.model, own.model_revision or shared, own.model_digest))
+    for model, revision, digest in models:
+        reason = unpinned_reason(model, str(spec.backend), revision, digest)
+        if reason:
+            yield model, reason
 
 
 def _name(each: DeclaredApplication) -> str:

@@ -34,13 +34,21 @@ from holdfast.apps.gitops.settings import GitopsSettings
 from holdfast.apps.gitops.watches import WatchedKind
 from holdfast.apps.runtime.workers import PassResult, Workers
 from holdfast.apps.server import logs
+from holdfast.apps.server.gitops_events import ApplicationEvents
 from holdfast.core.gitops.application import Application, ApplicationId
 from holdfast.core.gitops.facts import ObjectMoved
+from holdfast.core.gitops.objects import DuplicateDeclaration
 from holdfast.core.gitops.source import RenderedSource
 from holdfast.core.object_ref import ObjectRef
 from holdfast.core.tree import Tree
 from holdfast.reconcile.gitops.application_context import ApplicationContext, OtherClaim
-from holdfast.reconcile.gitops.application_state import OPEN, open_state, retire_application
+from holdfast.reconcile.gitops.application_state import (
+    OPEN,
+    ApplicationState,
+    StateCommit,
+    open_state,
+    retire_application,
+)
 from holdfast.reconcile.gitops.application_status import RECONCILE_REQUESTED
 from holdfast.reconcile.gitops.build import build_reconciler
 from holdfast.reconcile.gitops.heal import IsStillAllowed
@@ -172,8 +180,10 @@ class GitopsController:
         pods: PodsOf | None = None,
         codify: Codify | None = None,
         still_allowed: IsStillAllowed = lambda decided_by: True,
+        events: ApplicationEvents | None = None,
+        base_url: str = "",
     ) -> None:
-        """`followed` is filled here and read by others; `retain` hears which kinds are needed."""
+        """`contexts` is filled here and read by others; `retain` hears which kinds are needed."""
         self._applications = applications
         self._contexts = contexts
         self._ledger_store = ledger_store
@@ -206,6 +216,7 @@ class GitopsController:
             key=key,
             send=send,
             cluster=settings.cluster,
+            base_url=base_url,
             autoscalers=autoscalers,
             pods=pods,
             codify=codify,
@@ -226,6 +237,7 @@ class GitopsController:
         self._chance = chance
         self._metrics = metrics
         self._settings = settings
+        self._events = events
         self._claims = ObjectClaims()
         self._declared: dict[ApplicationId, tuple[RenderedSource, frozenset[VersionlessRef]]] = {}
         """What each application declares, by the rendering that it was read from."""
@@ -390,6 +402,8 @@ class GitopsController:
     ) -> None:
         """Report what a pass found, and see to it that the next one comes in time."""
         id = found.id
+        if self._events is not None:
+            self._events.on_status(context.application, result.status, self._clock.now())
         context.application = replace(context.application, status=result.status)
         wanted = context.desired
         self._update_index(context, wanted.rendered if wanted else None)
@@ -420,10 +434,9 @@ class GitopsController:
         id = application.id
         context = self._contexts.get(id)
         if context is None:
-            shelf = await open_state(self._ledger_store, id, self._clock)
             context = ApplicationContext(
                 application=application,
-                state=shelf,
+                state=await self._open_state(id),
                 poller=self._make_poller(),
                 newest=lambda: effective_spec(self._applications.get(id)),
                 other_claim=lambda ref: self._find_rival(id, ref),
@@ -442,6 +455,14 @@ class GitopsController:
             await self._listener.prepare(application)
         context.application = replace(application, status=before.status or application.status)
         return context
+
+    async def _open_state(self, id: ApplicationId) -> ApplicationState:
+        return await open_state(self._ledger_store, id, self._clock, self._on_commit)
+
+    def _on_commit(self, commit: StateCommit) -> None:
+        self._metrics.count_commit(commit)
+        if self._events is not None:
+            self._events.on_commit(commit)
 
     def _make_poller(self) -> SourcePoller:
         return SourcePoller(self._sources, self._clock, self._chance, rendering=self._rendering)
@@ -466,15 +487,16 @@ class GitopsController:
     async def _tear_down(self, id: ApplicationId) -> None:
         """Close the record of an Application that is no more. What it applied stays."""
         context = self._contexts.get(id)
-        shelf = context.state if context else await open_state(self._ledger_store, id, self._clock)
         if context is not None:
             self._poller.forget(context)
             async with context.lock:
-                await shelf.read()
-                await retire_application(shelf, self._clock.now())
+                await context.state.read()
+                await retire_application(context.state, self._clock.now())
         else:
-            await retire_application(shelf, self._clock.now())
+            await retire_application(await self._open_state(id), self._clock.now())
         project = self._project(id)
+        if context is not None and self._events is not None:
+            self._events.on_status(context.application, None, self._clock.now())
         self._contexts.pop(id, None)
         self._invalid.pop(id, None)
         self._schedules.pop(id, None)
@@ -488,31 +510,29 @@ class GitopsController:
         self._wake_refused()
         self._wake_waiting(id)
 
-    def _claim_objects(self, context: ApplicationContext, rendered: RenderedSource) -> str:
-        """Take what an application declares; says why not when another has it."""
-        id, shelf = context.application.id, context.state
-        if self._claims.stands(id, rendered, shelf.members):
+    def _claim_objects(
+        self, context: ApplicationContext, rendered: RenderedSource
+    ) -> DuplicateDeclaration | None:
+        """Take what an application declares; nothing when another has some of it."""
+        id, state = context.application.id, context.state
+        if self._claims.stands(id, rendered, state.members):
             self._update_index(context, rendered)
-            return ""
+            return None
         declared = {each.ref for each in rendered.objects}
-        taken = self._claims.claim(id, declared)
-        if taken is not None:
-            ref, owner = taken
-            return (
-                f"{ref} is declared by {owner} too, which owns it: remove it from one of the two."
-            )
+        if (duplicate := self._claims.claim(id, declared)) is not None:
+            return duplicate
         # Before anything is looked at, so that what happens from now on is heard.
         self._update_index(context, rendered)
-        for ref in list(shelf.inventory):
+        for ref in list(state.inventory):
             if ref not in declared and self._claims.owner(ref) not in (None, id):
-                shelf.drop_applied(ref)
-                shelf.record(ObjectMoved(about=ref, owner=str(self._claims.owner(ref))))
+                state.drop_applied(ref)
+                state.record(ObjectMoved(about=ref, owner=str(self._claims.owner(ref))))
         if context.desired is None or context.desired.rendered is not rendered:
             self._wake_refused()
             for other in self._index.sharing(id):
                 self.wake(other)  # it had an object that is ours now, and should know
-        self._claims.settle(id, rendered, shelf.members)
-        return ""
+        self._claims.settle(id, rendered, state.members)
+        return None
 
     def _find_rival(self, id: ApplicationId, ref: ObjectRef) -> OtherClaim | None:
         """Say which other application declares an object, or may: one that was not read since.

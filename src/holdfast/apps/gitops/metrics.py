@@ -1,43 +1,42 @@
-"""Figures for Prometheus, served with the server's own.
+"""Metrics for Prometheus, served with the server's own.
 
-What happened is counted from what the ledger committed, so nothing is counted that did not last;
-how things stand is asked when the figures are read (`standings.py`). Labels name applications and
-fixed words, never a repository, a field, a drift or a person.
+What happened is counted from the facts that were committed, so nothing is counted that did not
+last; how things stand is asked when the metrics are read. Labels name applications and fixed words,
+never a repository, a field, a drift or a person.
 """
 
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from typing import TypeAlias
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from holdfast.apps.runtime.metrics import ControllerMetrics
 from holdfast.apps.runtime.workers import PassResult
-from holdfast.apps.server.metrics import ServerMetrics as ServerMetrics
-from holdfast.core.errors import HoldfastError, ValidationError
-from holdfast.core.gitops.application import ApplicationId
+from holdfast.apps.server.metrics import ServerMetrics
+from holdfast.core.errors import HoldfastError
+from holdfast.core.gitops import facts
+from holdfast.core.gitops.application import ApplicationId, PullRequestKind
 from holdfast.core.gitops.drift import DriftState, ObjectDrift
 from holdfast.core.gitops.notification import Notice
-from holdfast.core.gitops.records import PullRequestRecord
+from holdfast.core.gitops.pull_request_text import kind_of_branch
 from holdfast.reconcile.gitops.application_context import ApplicationContext
-from holdfast.reconcile.gitops.ports import (
-    JournalEntry,
-    LedgerRecord,
-    LedgerStore,
-    LedgerWrite,
-    NotificationChannel,
-    RecordKind,
-)
-from holdfast.wire import gitops_v1
+from holdfast.reconcile.gitops.application_state import StateCommit
+from holdfast.reconcile.gitops.ports import NotificationChannel
 
 _APPLICATION_LABELS = ["namespace", "name"]
+Contexts: TypeAlias = Iterable[ApplicationContext]
+Samples: TypeAlias = Iterator[tuple[list[str], float]]
+"""The values of the labels, each time with the value of the metric."""
 
 
 class ApplicationCollector(Collector):
-    """The figures about every application of one controller."""
+    """The metrics of every application of one controller."""
 
     def __init__(
         self,
@@ -58,163 +57,155 @@ class ApplicationCollector(Collector):
     def collect(self) -> Iterable[Metric]:
         """See the base."""
         every = list(self._contexts.values())
+        of_application = _APPLICATION_LABELS
         return [
-            _info(every),
-            _active(every),
-            _first(every),
-            _tolerated(every),
-            _paused(every),
-            _pending(every),
-            _suspended(every),
-            self._fetched(every),
-            self._overdue(every),
-            self._passes(),
-            self._cached(),
+            _gauge(
+                "holdfast_application_info",
+                "Always 1",
+                [*of_application, "project", "sync_status", "health_status"],
+                _info(every),
+            ),
+            _gauge(
+                "holdfast_drift_active",
+                "Drifts that are open",
+                [*of_application, "type", "state"],
+                _active(every),
+            ),
+            _gauge(
+                "holdfast_drift_first_detected_timestamp_seconds",
+                "Since when the oldest drift is open",
+                of_application,
+                _first_detected(every),
+            ),
+            _gauge(
+                "holdfast_drift_tolerated",
+                "Fields that differ and are left alone",
+                ["rule"],
+                _tolerated(every),
+            ),
+            _gauge(
+                "holdfast_paused_until_timestamp_seconds",
+                "When the last hold ends",
+                of_application,
+                _paused(every),
+            ),
+            _gauge(
+                "holdfast_approvals_pending",
+                "Drifts and plans that wait for a person",
+                of_application,
+                _pending(every),
+            ),
+            _gauge(
+                "holdfast_application_suspended",
+                "1 while spec.suspend is set",
+                of_application,
+                (
+                    (_label_values(each), float(bool(each.application.spec.suspend)))
+                    for each in every
+                ),
+            ),
+            _gauge(
+                "holdfast_git_last_fetch_timestamp_seconds",
+                "Last answer of a repository",
+                ["repo"],
+                self._fetched(every),
+            ),
+            _gauge(
+                "holdfast_git_fetch_overdue_timestamp_seconds",
+                "When a repository should be read again at the latest, or since when it cannot be",
+                [*of_application, "repo"],
+                self._overdue(every),
+            ),
+            _gauge(
+                "holdfast_application_pass_due_timestamp_seconds",
+                "When the next pass over an application is due",
+                of_application,
+                (([id.namespace, id.name], at.timestamp()) for id, at in self._due().items()),
+            ),
+            _gauge(
+                "holdfast_cached_objects",
+                "Objects kept by informers",
+                ["kind"],
+                (([kind], count) for kind, count in self._objects().items()),
+            ),
         ]
 
-    def _fetched(self, every: Iterable[ApplicationContext]) -> Metric:
-        family = GaugeMetricFamily(
-            "holdfast_git_last_fetch_timestamp_seconds",
-            "Last answer of a repository",
-            labels=["repo"],
-        )
+    def _fetched(self, every: Contexts) -> Samples:
         last: dict[str, float] = {}
         for each in every:
-            at = each.poller.last.fetched_at
-            if at is not None:
+            if (at := each.poller.last.fetched_at) is not None:
                 name = self._repository(each)
                 last[name] = max(last.get(name, 0.0), at.timestamp())
-        for name, at_seconds in last.items():
-            family.add_metric([name], at_seconds)
-        return family
+        for name, seconds in last.items():
+            yield [name], seconds
 
-    def _overdue(self, every: Iterable[ApplicationContext]) -> Metric:
+    def _overdue(self, every: Contexts) -> Samples:
         """Each has an interval of its own, also where several follow one repository."""
-        family = GaugeMetricFamily(
-            "holdfast_git_fetch_overdue_timestamp_seconds",
-            "When a repository should be read again at the latest, or since when it cannot be",
-            labels=[*_APPLICATION_LABELS, "repo"],
-        )
         for each in every:
             at = each.poller.overdue(each.application)
             if at is not None and not each.application.spec.suspend:
-                family.add_metric([*_label_values(each), self._repository(each)], at.timestamp())
-        return family
+                yield [*_label_values(each), self._repository(each)], at.timestamp()
 
-    def _passes(self) -> Metric:
-        family = GaugeMetricFamily(
-            "holdfast_application_pass_due_timestamp_seconds",
-            "When the next pass over an application is due",
-            labels=_APPLICATION_LABELS,
-        )
-        for id, at in self._due().items():
-            family.add_metric([id.namespace, id.name], at.timestamp())
-        return family
 
-    def _cached(self) -> Metric:
-        family = GaugeMetricFamily(
-            "holdfast_cached_objects", "Objects kept by informers", labels=["kind"]
-        )
-        for kind, count in self._objects().items():
-            family.add_metric([kind], count)
-        return family
+def _gauge(name: str, about: str, labels: Sequence[str], samples: Samples) -> Metric:
+    family = GaugeMetricFamily(name, about, labels=labels)
+    for values, value in samples:
+        family.add_metric(values, value)
+    return family
 
 
 def _label_values(context: ApplicationContext) -> list[str]:
     return [context.application.id.namespace, context.application.id.name]
 
 
-def _info(every: Iterable[ApplicationContext]) -> Metric:
-    family = GaugeMetricFamily(
-        "holdfast_application_info",
-        "Always 1",
-        labels=[*_APPLICATION_LABELS, "project", "sync_status", "health_status"],
-    )
+def _info(every: Contexts) -> Samples:
     for each in every:
         status = each.application.status
-        stands = [status.sync, status.health] if status else ["unknown", "unknown"]
-        family.add_metric([*_label_values(each), each.application.spec.project, *stands], 1)
-    return family
+        states = [status.sync, status.health] if status else ["unknown", "unknown"]
+        yield [*_label_values(each), each.application.spec.project, *states], 1
 
 
-def _suspended(every: Iterable[ApplicationContext]) -> Metric:
-    family = GaugeMetricFamily(
-        "holdfast_application_suspended", "1 while spec.suspend is set", labels=_APPLICATION_LABELS
-    )
-    for each in every:
-        family.add_metric(_label_values(each), float(bool(each.application.spec.suspend)))
-    return family
-
-
-def _active(every: Iterable[ApplicationContext]) -> Metric:
-    family = GaugeMetricFamily(
-        "holdfast_drift_active",
-        "Drifts that are open",
-        labels=[*_APPLICATION_LABELS, "type", "state"],
-    )
+def _active(every: Contexts) -> Samples:
     for each in every:
         drifts = each.state.drifts.values()
-        found = Tally((kind.value, it.state.value) for it in drifts for kind in it.kinds)
-        for (kind, state), count in found.items():
-            family.add_metric([*_label_values(each), kind, state], count)
-    return family
+        counts = Tally((kind.value, it.state.value) for it in drifts for kind in it.kinds)
+        for (kind, state), count in counts.items():
+            yield [*_label_values(each), kind, state], count
 
 
-def _first(every: Iterable[ApplicationContext]) -> Metric:
-    family = GaugeMetricFamily(
-        "holdfast_drift_first_detected_timestamp_seconds",
-        "Since when the oldest drift is open",
-        labels=_APPLICATION_LABELS,
-    )
+def _first_detected(every: Contexts) -> Samples:
     for each in every:
         times = [drift.first_seen.timestamp() for drift in each.state.drifts.values()]
         if times:
-            family.add_metric(_label_values(each), min(times))
-    return family
+            yield _label_values(each), min(times)
 
 
-def _tolerated(every: Iterable[ApplicationContext]) -> Metric:
-    family = GaugeMetricFamily(
-        "holdfast_drift_tolerated", "Fields that differ and are left alone", labels=["rule"]
-    )
-    found: Tally[str] = Tally()
+def _tolerated(every: Contexts) -> Samples:
+    counts: Tally[str] = Tally()
     for each in every:
         spec = each.application.spec.drift
         named = {rule.name for rule in (spec.ignore if spec else None) or ()}
-        for glance in each.object_states.values():
-            for _, why in glance.tolerated:
+        for snapshot in each.object_states.values():
+            for _, why in snapshot.tolerated:
                 # The rest are names of objects, people or ids.
-                passing = "temporary" if why in each.state.rules else "delegated"
-                found[why if why in named else passing] += 1
-    for rule, count in found.items():
-        family.add_metric([rule], count)
-    return family
+                unnamed = "temporary" if why in each.state.rules else "delegated"
+                counts[why if why in named else unnamed] += 1
+    for rule, count in counts.items():
+        yield [rule], count
 
 
-def _paused(every: Iterable[ApplicationContext]) -> Metric:
-    family = GaugeMetricFamily(
-        "holdfast_paused_until_timestamp_seconds",
-        "When the last hold ends",
-        labels=_APPLICATION_LABELS,
-    )
+def _paused(every: Contexts) -> Samples:
     for each in every:
         times = [hold.until.timestamp() for hold in each.state.holds.values()]
         if times:
-            family.add_metric(_label_values(each), max(times))
-    return family
+            yield _label_values(each), max(times)
 
 
-def _pending(every: Iterable[ApplicationContext]) -> Metric:
-    family = GaugeMetricFamily(
-        "holdfast_approvals_pending",
-        "Drifts and plans that wait for a person",
-        labels=_APPLICATION_LABELS,
-    )
+def _pending(every: Contexts) -> Samples:
     for each in every:
         drifts = [d for d in each.state.drifts.values() if d.state is DriftState.AWAITING]
         plans = [plan for plan in each.state.plans.values() if not plan.decided]
-        family.add_metric(_label_values(each), len(drifts) + len(plans))
-    return family
+        yield _label_values(each), len(drifts) + len(plans)
 
 
 CONTROLLER_LABEL = "application"
@@ -222,23 +213,25 @@ _DURATION_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30
 _RESOLVE_BUCKETS = (1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 86_400, 3 * 86_400, 7 * 86_400)
 
 
-class GitopsMetrics:
-    """All figures of one controller. A queue's meter too."""
+class GitopsMetrics(ControllerMetrics):
+    """All metrics of one controller."""
 
-    def __init__(self, server: ServerMetrics) -> None:
-        self.registry = new = server.registry
+    def __init__(
+        self, server: ServerMetrics, provider: Callable[[ApplicationId], str] = lambda id: "unknown"
+    ) -> None:
+        """`provider` names the forge of an application."""
+        new = server.registry
         # The server counts the drift of workloads under these names, and follows none here.
         new.unregister(server.detected)
         new.unregister(server.resolved)
-        ours = {"controller": CONTROLLER_LABEL}
+        super().__init__(new, controller=CONTROLLER_LABEL, buckets=_DURATION_BUCKETS)
+        self._provider = provider
         self._reconciled = Counter(
-            "holdfast_reconcile", "Passes by outcome", [*ours, "result"], registry=new
+            "holdfast_reconcile", "Passes by outcome", ["controller", "result"], registry=new
         )
-        self._time = _duration_histogram(
-            "holdfast_reconcile_duration_seconds", "Time of a pass", new
-        )
-        self.plan_duration = _duration_histogram(
-            "holdfast_plan_duration_seconds", "Time to compare everything of an application", new
+        self._time = self.duration("holdfast_reconcile_duration_seconds", "Time of a pass")
+        self.plan_duration = self.duration(
+            "holdfast_plan_duration_seconds", "Time to compare everything of an application"
         )
         self._detected = Counter(
             "holdfast_drift_detected", "Drifts found", ["namespace", "type", "cause"], registry=new
@@ -256,7 +249,7 @@ class GitopsMetrics:
             buckets=_RESOLVE_BUCKETS,
             registry=new,
         )
-        self.pulls = Counter(
+        self._pulls = Counter(
             "holdfast_pull_requests",
             "What became of pull requests",
             ["provider", "kind", "result"],
@@ -271,194 +264,63 @@ class GitopsMetrics:
         self.hooks = Counter(
             "holdfast_webhooks", "Deliveries of forges", ["provider", "result"], registry=new
         )
-        self.events = Counter(
-            "holdfast_events", "Events by what became of them", ["outcome"], registry=new
-        )
-        self.leader = Gauge(
-            "leader_election_master_status", "1 while this one acts", ["name"], registry=new
-        )
-        queue = {"name": CONTROLLER_LABEL}
-        self._depth = Gauge(
-            "workqueue_depth", "Applications that wait in line", [*queue], registry=new
-        ).labels(**queue)
-        self._adds = Counter(
-            "workqueue_adds", "Applications put in line", [*queue], registry=new
-        ).labels(**queue)
-        self._retries = Counter(
-            "workqueue_retries",
-            "Applications that came back after a failure",
-            [*queue],
-            registry=new,
-        ).labels(**queue)
-        self._waited = Histogram(
-            "workqueue_queue_duration_seconds",
-            "Time in line",
-            [*queue],
-            buckets=_DURATION_BUCKETS,
-            registry=new,
-        ).labels(**queue)
-
-    def added(self) -> None:
-        """An application was put in line."""
-        self._adds.inc()
-
-    def taken(self, waited: float) -> None:
-        """A worker took an application."""
-        self._waited.observe(waited)
-
-    def retried(self) -> None:
-        """An application comes back after a failure."""
-        self._retries.inc()
 
     def count_pass(self, result: PassResult, seconds: float) -> None:
         """Count one pass."""
         self._reconciled.labels(CONTROLLER_LABEL, result.value).inc()
         self._time.observe(seconds)
 
-    def count_detected(self, drift: ObjectDrift) -> None:
-        """Count a drift that was found, once for each of its kinds."""
-        cause = drift.causes[0].value if drift.causes else "unknown"
-        for kind in drift.kinds:
-            self._detected.labels(drift.application.namespace, kind.value, cause).inc()
+    def count_commit(self, commit: StateCommit) -> None:
+        """Count the facts of a commit."""
+        for fact in commit.facts:
+            self.count_fact(commit.application, fact)
 
-    def count_resolved(self, drift: ObjectDrift) -> None:
-        """Count a drift that ended."""
-        how = str(drift.resolution)
+    def count_fact(self, application: ApplicationId, fact: facts.ApplicationFact) -> None:
+        """Count a fact that was committed, if it is one of those that are counted."""
+        match fact:
+            case facts.DriftDetected(drift=drift):
+                cause = drift.causes[0].value if drift.causes else "unknown"
+                for kind in drift.kinds:
+                    self._detected.labels(application.namespace, kind.value, cause).inc()
+            case facts.DriftCorrected(drift=drift) | facts.DriftAbandoned(drift=drift):
+                self._count_resolved(drift)
+            case facts.FightDetected():
+                self._loops.labels(application.namespace).inc()
+            case facts.PullRequestOpened(drift=drift):
+                self._count_pull(application, drift.pull, "opened")
+            case facts.PullRequestMerged(pull=pull):
+                self._count_pull(application, kind_of_branch(pull.branch), "merged")
+            case facts.PullRequestRejected(pull=pull):
+                self._count_pull(application, kind_of_branch(pull.branch), "rejected")
+            case facts.PullRequestClosed(pull=pull):
+                self._count_pull(application, kind_of_branch(pull.branch), "closed")
+            case facts.PullRequestLeftAlone(branch=branch):
+                self._count_pull(application, kind_of_branch(branch), "left-alone")
+
+    def _count_resolved(self, drift: ObjectDrift) -> None:
+        namespace = drift.application.namespace
         for kind in drift.kinds:
-            self._resolved.labels(drift.application.namespace, kind.value, how).inc()
+            self._resolved.labels(namespace, kind.value, str(drift.resolution)).inc()
         if drift.resolved_at is not None:
             lasted = (drift.resolved_at - drift.first_seen).total_seconds()
-            self._lasted.labels(drift.application.namespace).observe(lasted)
+            self._lasted.labels(namespace).observe(lasted)
 
-    def count_fight(self, application: ApplicationId) -> None:
-        """Count a fight."""
-        self._loops.labels(application.namespace).inc()
-
-    def watch_depth(self, depth: Callable[[], float]) -> None:
-        """Ask for the length of the queue whenever the figures are read."""
-        self._depth.set_function(depth)
+    def _count_pull(self, application: ApplicationId, kind: PullRequestKind, result: str) -> None:
+        self._pulls.labels(self._provider(application), kind.value, result).inc()
 
     def watch(
         self,
         contexts: Mapping[ApplicationId, ApplicationContext],
         repository: Callable[[ApplicationContext], str],
         objects: Callable[[], Mapping[str, int]],
-        due: Callable[[], Mapping[ApplicationId, datetime]] = dict,
+        due: Callable[[], Mapping[ApplicationId, datetime]],
     ) -> None:
-        """Ask how the applications stand whenever the figures are read.
+        """Ask for the state of the applications whenever the metrics are read.
 
-        `repository` gives what stands for an application's repository; `due` says when which
-        application is to be looked at next.
+        `repository` gives what stands for an application's repository; `due` says when the next
+        pass over which application is due.
         """
         self.registry.register(ApplicationCollector(contexts, repository, objects, due))
-
-
-def _duration_histogram(name: str, about: str, registry: CollectorRegistry) -> Histogram:
-    ours = {"controller": CONTROLLER_LABEL}
-    return Histogram(name, about, [*ours], buckets=_DURATION_BUCKETS, registry=registry).labels(
-        **ours
-    )
-
-
-_PULL_RESULTS = {
-    "pull-opened": "opened",
-    "pull-merged": "merged",
-    "pull-rejected": "rejected",
-    "pull-closed": "closed",
-    "pull-left-alone": "left-alone",
-}
-ForgeProviderOf = Callable[[str], str]
-"""Names the forge of an application, by its id as the ledger has it."""
-
-
-class MeteredLedger:
-    """A ledger whose commits are counted."""
-
-    def __init__(
-        self, ledger_store: LedgerStore, metrics: GitopsMetrics, provider: ForgeProviderOf
-    ) -> None:
-        self._ledger_store = ledger_store
-        self._metrics = metrics
-        self._provider = provider
-
-    async def records(
-        self,
-        kind: RecordKind,
-        *,
-        application: str = "",
-        key: str = "",
-        state: str = "",
-        limit: int = 0,
-    ) -> Sequence[LedgerRecord]:
-        """See the port."""
-        return await self._ledger_store.records(
-            kind, application=application, key=key, state=state, limit=limit
-        )
-
-    async def records_after(
-        self, kind: RecordKind, *, application: str, after: str, limit: int
-    ) -> Sequence[LedgerRecord]:
-        """See the port."""
-        return await self._ledger_store.records_after(
-            kind, application=application, after=after, limit=limit
-        )
-
-    async def write(self, puts: Sequence[LedgerWrite], entries: Sequence[JournalEntry]) -> None:
-        """See the port."""
-        await self._ledger_store.write(puts, entries)
-        try:
-            self._count(puts, entries)
-        except ValidationError:  # what was committed counts, whether it can be counted or not
-            return
-
-    async def entries(
-        self,
-        *,
-        application: str = "",
-        subject: str = "",
-        since: datetime | None = None,
-        before: int = 0,
-        limit: int = 100,
-    ) -> Sequence[JournalEntry]:
-        """See the port."""
-        return await self._ledger_store.entries(
-            application=application, subject=subject, since=since, before=before, limit=limit
-        )
-
-    async def prune(self, before: datetime) -> int:
-        """See the port."""
-        return await self._ledger_store.prune(before)
-
-    async def aclose(self) -> None:
-        """See the port."""
-        await self._ledger_store.aclose()
-
-    def _count(self, puts: Sequence[LedgerWrite], entries: Sequence[JournalEntry]) -> None:
-        bodies = {(put.kind, put.key): put for put in puts if put.body is not None}
-        for entry in entries:
-            drift = bodies.get((RecordKind.DRIFT, entry.subject))
-            if entry.action in ("detected", "resolved") and drift and drift.body is not None:
-                form = gitops_v1.decode_record(gitops_v1.ApplicationDriftForm, drift.body)
-                count = self._metrics.count_detected
-                if entry.action == "resolved":
-                    count = self._metrics.count_resolved
-                count(gitops_v1.drift_from_json(form))
-            elif entry.action == "fight":
-                self._metrics.count_fight(gitops_v1.parse_app_id(entry.application))
-            elif entry.action in _PULL_RESULTS:
-                result = _PULL_RESULTS[entry.action]
-                provider = self._provider(entry.application)
-                self._metrics.pulls.labels(provider, _pull_kind(puts, entry), result).inc()
-
-
-def _pull_kind(puts: Sequence[LedgerWrite], entry: JournalEntry) -> str:
-    """What a pull request proposed: its branch says so."""
-    for put in puts:
-        if put.kind is RecordKind.PULL and put.body is not None:
-            pull = gitops_v1.decode_record(PullRequestRecord, put.body)
-            if pull.drift == entry.subject:
-                return "revert" if pull.branch.startswith("holdfast/revert/") else "codify"
-    return "unknown"
 
 
 class MeteredChannel:

@@ -20,6 +20,8 @@ from holdfast.apps.gitops.watches import (
 )
 from holdfast.core.gitops.application import ApplicationId, OrphanPolicy
 from holdfast.core.gitops.health import health_of
+from holdfast.core.gitops.model_pins import model_head
+from holdfast.core.gitops.objects import DuplicateDeclaration
 from holdfast.core.gitops.owners import ORPHAN_KINDS
 from holdfast.core.gitops.pods import WORKLOADS, is_rolled_out
 from holdfast.core.gitops.source import RenderedSource
@@ -69,9 +71,10 @@ def affected_objects(old: Object | None, new: Object | None) -> Iterator[Affecte
 
 
 def _status_summary(item: Object) -> tuple[object, ...]:
-    """What a status tells us: how the object does, and whether all its pods are its newest."""
+    """What a status tells us: how the object does, whether all its pods are its newest, and
+    where the branch of its model is."""
     ready = is_rolled_out(item) if item.get("kind") in WORKLOADS else None
-    return (*health_of(item), ready)
+    return (*health_of(item), ready, model_head(item))
 
 
 def _scale_targets(item: Object | None) -> frozenset[ObjectRef]:
@@ -116,15 +119,15 @@ class ObjectClaims:
 
     def claim(
         self, application: ApplicationId, declared: Collection[ObjectRef]
-    ) -> tuple[ObjectRef, ApplicationId] | None:
+    ) -> DuplicateDeclaration | None:
         """Give an application what it declares and nothing else.
 
-        Where another has one of the objects, nothing changes, and the two are returned.
+        Where another has one of the objects, nothing changes, and that is returned.
         """
         for ref in sorted(declared):
             owner = self._owner.get(versionless_ref(ref), application)
             if owner != application:
-                return ref, owner
+                return DuplicateDeclaration(object=ref, owner=owner)
         names = {versionless_ref(ref) for ref in declared}
         if names == self._held.get(application):
             return None
@@ -169,14 +172,14 @@ class ObjectIndex:
 
     def update(self, context: ApplicationContext, rendered: RenderedSource | None) -> bool:
         """Bring it to what is known of an application; True when other kinds are needed now."""
-        id, shelf = context.application.id, context.state
+        id, state = context.application.id, context.state
         owned = _owned_namespaces(context)
         known = self._indexed.get(id, (None, None))
-        same = known[0] is rendered and known[1] is shelf
-        if same and known[2:] == (shelf.members, owned):
+        same = known[0] is rendered and known[1] is state
+        if same and known[2:] == (state.members, owned):
             return False
         declared = rendered.objects if rendered is not None else ()
-        refs = {*(each.ref for each in declared), *shelf.inventory}
+        refs = {*(each.ref for each in declared), *state.inventory}
         names = {versionless_ref(ref): ref for ref in refs}
         before = self._needed_kinds.get(id)
         if names != self._names.get(id):
@@ -190,7 +193,7 @@ class ObjectIndex:
         for namespace in owned:
             self._owners.setdefault(namespace, set()).add(id)
         self._needed_kinds[id] = frozenset(_needed_kinds(refs, owned))
-        self._indexed[id] = (rendered, shelf, shelf.members, owned)
+        self._indexed[id] = (rendered, state, state.members, owned)
         return self._needed_kinds[id] != before
 
     def drop(self, id: ApplicationId) -> None:

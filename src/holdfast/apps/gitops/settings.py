@@ -21,6 +21,14 @@ class GitopsSettings(ControllerSettings):
     """The store: tokens and projects, and the ledger unless that is elsewhere."""
     host: str = "127.0.0.1"
     port: int = 8400
+    people: Path | None = None
+    """The people file: who may sign in by OpenID Connect, and what they may do."""
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    base_url: str = ""
+    """Where browsers reach the controller; links in notices begin so."""
+    cors_origins: tuple[str, ...] = ()
+    """Origins whose scripts may read what the API answers."""
     ledger: Secret | None = None
     """The address of a PostgreSQL database that keeps the ledger instead."""
     key_file: Path | None = None
@@ -52,6 +60,5 @@ class GitopsSettings(ControllerSettings):
     lease_name: str = "holdfast-gitops"
     accept_rollback: bool = False
     reconcile_within: float = 600.0
-    log_level: str = "info"
     on_ready: Callable[[str], None] | None = None
     """Called once with the URL when it answers."""

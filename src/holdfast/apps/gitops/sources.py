@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from holdfast.adapters.forge.providers import make_forge
 from holdfast.adapters.git.address import GitScheme, RepositoryAddress, parse_address
 from holdfast.adapters.git.repository import GitRepositories
 from holdfast.adapters.kubernetes.api import KubeApi
-from holdfast.adapters.outbound import proxy_for
+from holdfast.adapters.outbound import look_up_host, proxy_for
 from holdfast.adapters.render.renderer import FileRenderer, RenderCache
 from holdfast.adapters.render.sops import SopsDecryptor
 from holdfast.apps.gitops.credentials import ApplicationCredentials
@@ -39,11 +38,6 @@ RESOLVE_TIMEOUT, RESOLVE_TTL = 10.0, 30.0
 _RESOLVER_THREADS = 4
 Resolve = Callable[[str, int], Sequence[str]]
 """Host and port to every address of it; may take its time."""
-
-
-def resolve_host(host: str, port: int) -> Sequence[str]:
-    """Ask the system for every address of a host."""
-    return [str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
 
 
 class KindScopes:
@@ -121,7 +115,7 @@ class ApplicationSources:
         key: bytes,
         clock: Clock,
         wrap: Callable[[Forge], Forge] = lambda forge: forge,
-        resolve: Resolve = resolve_host,
+        resolve: Resolve = look_up_host,
     ) -> None:
         self._repositories = repositories
         self._credentials = credentials

@@ -32,7 +32,7 @@ from holdfast.apps.gitops.credentials import (
     load_or_create_key,
     read_key_file,
 )
-from holdfast.apps.gitops.metrics import GitopsMetrics, MeteredLedger
+from holdfast.apps.gitops.metrics import GitopsMetrics
 from holdfast.apps.gitops.reporting import ApplicationReporter, NotificationChannels
 from holdfast.apps.gitops.settings import GitopsSettings
 from holdfast.apps.gitops.sources import ApplicationSources, KindScopes
@@ -43,15 +43,17 @@ from holdfast.apps.gitops.watches import (
     make_pod_lookup,
 )
 from holdfast.apps.gitops.webhooks import WebhookReceiver
+from holdfast.apps.server.gitops_events import ApplicationEvents
+from holdfast.apps.server.live_events import EventHub
 from holdfast.apps.server.services import Services
 from holdfast.core.errors import ConfigurationError, requires_extra
 from holdfast.core.gitops.application import ApplicationId
 from holdfast.core.gitops.facts import CONTROLLER
 from holdfast.reconcile.gitops.application_context import ApplicationContext
+from holdfast.reconcile.gitops.codify import make_codifier
 from holdfast.reconcile.gitops.ports import LedgerStore
 from holdfast.reconcile.gitops.review import ReviewService
 from holdfast.version import __version__
-from holdfast.wire.gitops_v1 import parse_app_id
 
 EVENT_REPORTER = "holdfast.dev/gitops"
 
@@ -90,10 +92,8 @@ async def build_components(
         stack.push_async_callback(api.aclose)
     work, watches, lease, events = apis
     key = _load_key(settings)
-    metrics = GitopsMetrics(services.metrics)
-    ledger_store = MeteredLedger(
-        await _open_ledger(stack, services, settings), metrics, _forge_provider_names(contexts)
-    )
+    metrics = GitopsMetrics(services.metrics, _forge_provider_names(contexts))
+    ledger_store = await _open_ledger(stack, services, settings)
     applications = _make_catalog(watches, services, settings)
     credentials = ApplicationCredentials(
         _make_credential_store(work, settings), local=settings.local
@@ -118,6 +118,7 @@ async def build_components(
         count=lambda outcome: metrics.events.labels(outcome).inc(),
     )
     work.may_write = lambda: False
+    services.application_events = live = ApplicationEvents(EventHub())
     watcher = KindWatcher(watches, work, clock, indexes=WATCH_INDEXES)
     stack.push_async_callback(watcher.aclose)
     controller = GitopsController(
@@ -138,6 +139,8 @@ async def build_components(
         autoscalers=make_autoscaler_lookup(watcher),
         pods=make_pod_lookup(watcher),
         still_allowed=services.still_deciding,
+        events=live,
+        base_url=services.config.base_url,
     )
     watcher.listen(controller.on_object, controller.on_kind_availability)
     applications.listen(controller.on_application)
@@ -156,6 +159,8 @@ async def build_components(
         clock,
         wake=controller.wake,
         send=channels.tell,
+        codify=make_codifier(sources),
+        base_url=services.config.base_url,
     )
     services.ledger_store = ledger_store
     services.webhook_handler = WebhookReceiver(
@@ -229,9 +234,9 @@ def repository_fingerprints(key: bytes) -> Callable[[ApplicationContext], str]:
 
 def _forge_provider_names(
     contexts: dict[ApplicationId, ApplicationContext],
-) -> Callable[[str], str]:
-    def provider(application: str) -> str:
-        context = contexts.get(parse_app_id(application))
+) -> Callable[[ApplicationId], str]:
+    def provider(id: ApplicationId) -> str:
+        context = contexts.get(id)
         if context is None:
             return "unknown"
         spec = context.application.spec.pull_requests

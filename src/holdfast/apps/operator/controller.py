@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from typing import Protocol
 
 from holdfast.adapters.kubernetes.events import EventRecorder, EventSubject
@@ -28,16 +27,11 @@ from holdfast.apps.operator.watches import (
 from holdfast.apps.runtime.workers import PassResult, Workers
 from holdfast.core.errors import HoldfastError, InvalidSpec
 from holdfast.core.object_ref import ObjectRef
+from holdfast.core.service.facts import ServiceFact
 from holdfast.core.service.spec import API_VERSION, KIND, InferenceService, InferenceServiceSpec
-from holdfast.reconcile.kube import KubeClient
 from holdfast.reconcile.ports import Clock
-from holdfast.reconcile.service.reconciler import DirectStatusWriter
-from holdfast.reconcile.service.status import (
-    Note,
-    ServiceResult,
-    events_of_transition,
-    make_refused_status,
-)
+from holdfast.reconcile.service.messages import note_of
+from holdfast.reconcile.service.status import ServiceResult
 from holdfast.wire.inference_service_v1alpha1 import service_from_json, status_from_json
 
 DEBOUNCE = 0.1
@@ -53,7 +47,10 @@ class ReconcilesServices(Protocol):
     async def reconcile(self, service: InferenceService) -> ServiceResult:
         """Make its children as declared and say how it does."""
 
-    def take_notes(self, service: InferenceService) -> Sequence[Note]:
+    async def refuse(self, service: InferenceService, error: InvalidSpec) -> ServiceResult:
+        """Say in its status that a service cannot be served. What runs, goes on running."""
+
+    def take_facts(self, service: InferenceService) -> Sequence[ServiceFact]:
         """Give what a pass that failed has to say, once."""
 
 
@@ -75,7 +72,6 @@ class OperatorController:
         self,
         *,
         services: tuple[Informer, ...],
-        client: KubeClient,
         reconciler: ReconcilesServices,
         recorder: EventRecorder,
         queue: WorkQueue[ObjectKey],
@@ -85,7 +81,6 @@ class OperatorController:
         latest: Callable[[InferenceService], InferenceService],
     ) -> None:
         self._services = services
-        self._client = client
         self._reconciler = reconciler
         self._recorder = recorder
         self._clock = clock
@@ -197,7 +192,9 @@ class OperatorController:
             try:
                 service = service_from_json(item, checked=False, lenient=True)  # each pass checks
             except InvalidSpec as error:
-                service, result = await self._refuse(item, error, self._clock.now())
+                # The schema keeps such specs out: this one was stored before it was tightened.
+                service = _unreadable_service(item)
+                result = await self._reconciler.refuse(service, error)
                 self._refused[key] = identity
             else:
                 self._refused.pop(key, None)
@@ -205,45 +202,25 @@ class OperatorController:
                     result = await self._reconciler.reconcile(self._latest(service))
                 except HoldfastError:
                     # What was done, and what stands in the way, is not kept for better days.
-                    self._publish(service, self._reconciler.take_notes(service))
+                    self._publish(service, self._reconciler.take_facts(service))
                     raise
             self.queue.forget(key)
-            self._publish(service, result.notes)
+            self._publish(service, result.facts)
             if result.requeue_after is None or self._settings.once:
                 return PassResult.SUCCESS
             self.queue.add_after(key, result.requeue_after)
             return PassResult.REQUEUE_AFTER
 
-    async def _refuse(
-        self, item: Object, error: InvalidSpec, now: datetime
-    ) -> tuple[InferenceService, ServiceResult]:
-        """Say in its status that a service cannot be served. What runs, goes on running.
-
-        The schema keeps such specs out, so this is for objects stored before it was tightened.
-        """
-        key = object_key(item)
-        service = InferenceService(
-            name=key.name,
-            namespace=key.namespace,
-            uid=uid_of(item),
-            resource_version=version_of(item),
-            generation=item["metadata"].get("generation", 0),
-            spec=InferenceServiceSpec(model_ref="unreadable"),
-            status=status_from_json(item.get("status")),
-        )
-        status = make_refused_status(service, error, now)
-        await DirectStatusWriter(self._client).report(service, status)
-        notes = tuple(events_of_transition(service.status, status))
-        return service, ServiceResult(status=status, notes=notes)
-
-    def _publish(self, service: InferenceService, notes: Sequence[Note]) -> None:
+    def _publish(self, service: InferenceService, facts: Sequence[ServiceFact]) -> None:
+        """Tell facts: each is an Event, a figure and a line in the log."""
         ref = ObjectRef(
             api_version=API_VERSION, kind=KIND, namespace=service.namespace, name=service.name
         )
         subject = EventSubject(ref=ref, uid=service.uid, version=service.resource_version)
-        for note in notes:
+        for fact in facts:
+            note = note_of(fact)
             self._recorder.record(subject, note)
-            self._metrics.count_note(service.namespace, note.reason)
+            self._metrics.count_fact(service.namespace, fact, note.reason)
             logs.event(
                 "transition",
                 service=f"{service.namespace}/{service.name}",
@@ -251,3 +228,17 @@ class OperatorController:
                 message_text=note.message,
                 warning=note.warning,
             )
+
+
+def _unreadable_service(item: Object) -> InferenceService:
+    """Make a service of what can be read of one whose spec cannot."""
+    key = object_key(item)
+    return InferenceService(
+        name=key.name,
+        namespace=key.namespace,
+        uid=uid_of(item),
+        resource_version=version_of(item),
+        generation=item["metadata"].get("generation", 0),
+        spec=InferenceServiceSpec(model_ref="unreadable"),
+        status=status_from_json(item.get("status")),
+    )

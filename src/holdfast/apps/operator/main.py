@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import random
 import secrets
 import signal
@@ -17,12 +18,15 @@ from contextlib import AsyncExitStack, suppress
 import uvloop
 
 from holdfast.adapters.clock import SystemClock
+from holdfast.adapters.engines import EngineClient, pod_address_problem
+from holdfast.adapters.hub_heads import HubClient
 from holdfast.adapters.kubernetes.api import KubeApi
 from holdfast.adapters.kubernetes.cached_client import CachedKubeClient
 from holdfast.adapters.kubernetes.connection import KubeConnection
 from holdfast.adapters.kubernetes.events import EventRecorder
 from holdfast.adapters.kubernetes.informer import Informer
 from holdfast.adapters.kubernetes.kubeconfig import load_config
+from holdfast.adapters.kubernetes.objects import Object, ObjectKey, object_key
 from holdfast.adapters.prometheus import PrometheusSource
 from holdfast.apps.operator import logs
 from holdfast.apps.operator.controller import OperatorController, make_queue
@@ -32,9 +36,14 @@ from holdfast.apps.operator.status_writer import DeferredStatusWriter
 from holdfast.apps.operator.watches import (
     AUTOSCALERS,
     INFERENCE_SERVICES,
+    OPTIONAL_KINDS,
     ROUTES,
     autoscalers_in,
     make_informers,
+    make_pod_informers,
+    pod_restarted,
+    pods_in,
+    service_of_pod,
 )
 from holdfast.apps.runtime.probes import measure_loop_lag, serve_probes
 from holdfast.apps.runtime.process import (
@@ -44,12 +53,17 @@ from holdfast.apps.runtime.process import (
     tune_garbage_collector,
     wait_unless_stopped,
 )
-from holdfast.core.errors import TargetUnavailable
+from holdfast.core.errors import HoldfastError, TargetUnavailable
+from holdfast.core.ownership.canonical import value_at
 from holdfast.core.quantity import format_seconds
+from holdfast.core.service.facts import ROUTINE_EVENTS
+from holdfast.reconcile.kube import KubeClient, ObjectRef
 from holdfast.reconcile.ports import MetricSource
+from holdfast.reconcile.service.flaps import FlapLog
+from holdfast.reconcile.service.model_head import ModelHeadMonitor
 from holdfast.reconcile.service.observe import OPERATOR_MANAGER
 from holdfast.reconcile.service.reconciler import DirectStatusWriter, ServiceReconciler
-from holdfast.reconcile.service.status import ROUTINE_REASONS
+from holdfast.reconcile.service.runtime import RuntimeMonitor
 from holdfast.version import __version__
 
 _FLUSH_TIMEOUT = 2.0
@@ -58,10 +72,27 @@ REPORTER = "holdfast.dev/operator"
 
 def run(settings: OperatorSettings) -> int:
     """Run until a signal comes; returns the exit code. Raises our errors when it cannot work."""
-    logs.configure(settings.log_format)
+    logs.configure(settings.log_format, settings.log_level)
     tune_garbage_collector()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(Operator(settings).run())
+
+
+async def find_own_image(client: KubeClient) -> str | None:
+    """Give the image that this process runs from; None outside a pod, or where nobody says."""
+    name, namespace = os.environ.get("POD_NAME"), os.environ.get("POD_NAMESPACE")
+    if not name or not namespace:
+        return None
+    try:
+        pod = await client.get(
+            ObjectRef(api_version="v1", kind="Pod", namespace=namespace, name=name)
+        )
+    except HoldfastError:
+        return None
+    containers = value_at(pod or {}, ("spec", "containers"))
+    found = containers[0] if isinstance(containers, list) and containers else None
+    image = found.get("image") if isinstance(found, dict) else None
+    return image if isinstance(image, str) else None
 
 
 class Operator:
@@ -74,6 +105,7 @@ class Operator:
         self._identity = process_identity()
         self._stop = asyncio.Event()
         self._informers: tuple[Informer, ...] = ()
+        self._pods: tuple[Informer, ...] = ()
         self._tasks = BackgroundTasks(logs.event)
 
     async def run(self) -> int:
@@ -100,6 +132,7 @@ class Operator:
             stack.push_async_callback(source.aclose)
         stack.push_async_callback(self._tasks.cancel)
         self._informers = tuple(make_informers(work, settings))
+        self._pods = tuple(make_pod_informers(work, settings))
         queue = make_queue(clock, random.random, metrics)
         recorder = EventRecorder(
             events.create,
@@ -108,10 +141,36 @@ class Operator:
             instance=self._identity,
             count=lambda outcome: metrics.events.labels(outcome).inc(),
             busy=lambda: not queue.idle,
-            routine=ROUTINE_REASONS,
+            routine=ROUTINE_EVENTS,
         )
         work.may_write = lambda: False
         client = CachedKubeClient(work, self._informers)
+        engines = EngineClient(address_rule=pod_address_problem)
+        stack.push_async_callback(engines.aclose)
+        runtime = RuntimeMonitor(
+            engines,
+            client,
+            clock=clock,
+            again=lambda service: queue.add(
+                ObjectKey(namespace=service.namespace, name=service.name), urgent=True
+            ),
+            list_pods=pods_in(self._pods),
+        )
+        flaps = FlapLog(
+            clock,
+            again=lambda namespace, name: queue.add(ObjectKey(namespace=namespace, name=name)),
+        )
+        hub = HubClient()
+        stack.push_async_callback(hub.aclose)
+        heads = ModelHeadMonitor(
+            hub,
+            hubs=settings.model_hubs,
+            clock=clock,
+            random=random.random,
+            again=lambda service: queue.add(
+                ObjectKey(namespace=service.namespace, name=service.name)
+            ),
+        )
         statuses = DeferredStatusWriter(
             DirectStatusWriter(client),
             clock=clock,
@@ -120,8 +179,9 @@ class Operator:
         )
         controller = OperatorController(
             services=self._informers_of(INFERENCE_SERVICES.kind),
-            client=client,
-            reconciler=self._reconciler(client, statuses, source),
+            reconciler=self._reconciler(
+                client, statuses, source, runtime, flaps, heads, await find_own_image(work)
+            ),
             recorder=recorder,
             queue=queue,
             clock=clock,
@@ -129,8 +189,8 @@ class Operator:
             settings=settings,
             latest=statuses.latest,
         )
-        self._watch(controller)
-        for informer in self._informers:
+        self._watch(controller, runtime, flaps, heads)
+        for informer in (*self._informers, *self._pods):
             self._tasks.start(informer.run())
         self._tasks.start(recorder.run())
         self._tasks.start(statuses.run())
@@ -156,7 +216,16 @@ class Operator:
         gc.freeze()  # what was loaded stays; the collector need not look at it again
 
         async def work_as_leader() -> None:
-            await controller.run()
+            asking = [
+                asyncio.create_task(runtime.run(), name="runtime monitor"),
+                asyncio.create_task(heads.run(), name="model head monitor"),
+            ]
+            try:
+                await controller.run()
+            finally:
+                for task in asking:
+                    task.cancel()
+                await asyncio.gather(*asking, return_exceptions=True)
             await statuses.flush()
 
         def end() -> bool:
@@ -187,7 +256,12 @@ class Operator:
         client: CachedKubeClient,
         statuses: DeferredStatusWriter,
         metrics: MetricSource | None,
+        runtime: RuntimeMonitor,
+        flaps: FlapLog,
+        heads: ModelHeadMonitor,
+        own_image: str | None,
     ) -> ServiceReconciler:
+        once = self._settings.once
         return ServiceReconciler(
             client,
             clock=self._clock,
@@ -196,13 +270,42 @@ class Operator:
             metrics=metrics,
             status_writer=statuses,
             autoscalers=autoscalers_in(self._informers_of(AUTOSCALERS.kind)),
+            runtime=None if once else runtime,
+            flaps=flaps,
+            model_heads=heads if self._settings.model_heads and not once else None,
+            downloader=self._settings.downloader_image or own_image,
+            prometheus=self._settings.prometheus,
         )
 
-    def _watch(self, controller: OperatorController) -> None:
+    def _watch(
+        self,
+        controller: OperatorController,
+        runtime: RuntimeMonitor,
+        flaps: FlapLog,
+        heads: ModelHeadMonitor,
+    ) -> None:
+        def on_pod(old: Object | None, new: Object | None) -> None:
+            key = service_of_pod(new or old or {"metadata": {}})
+            if key is None:
+                return
+            flaps.pod_changed(key.namespace, key.name, old, new)
+            if pod_restarted(old, new):
+                runtime.pod_changed(key.namespace, key.name)
+
+        def on_service(old: Object | None, new: Object | None) -> None:
+            if new is None and old is not None:
+                key = object_key(old)
+                runtime.forget(key.namespace, key.name)
+                flaps.forget(key.namespace, key.name)
+                heads.forget(key.namespace, key.name)
+
+        for informer in self._pods:
+            informer.add_handler(on_pod)
         for informer in self._informers:
             kind = informer.scope.resource.kind
             if kind == INFERENCE_SERVICES.kind:
                 informer.add_handler(controller.on_service)
+                informer.add_handler(on_service)
                 informer.add_handler(self._metrics.watch_drift)
             elif kind == AUTOSCALERS.kind:
                 informer.add_handler(controller.on_autoscaler)
@@ -233,6 +336,8 @@ class Operator:
     def _has_settled(self, informer: Informer) -> bool:
         if informer.has_synced:
             return True
+        if informer.scope.resource in OPTIONAL_KINDS:
+            return informer.error is not None or not informer.served
         # Routes may be missing from a cluster, and without a gateway nothing depends on them.
         spare = informer.error is not None and self._settings.gateway is None
         return informer.scope.resource == ROUTES and (spare or not informer.served)

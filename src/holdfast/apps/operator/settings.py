@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast.apps.runtime.process import ControllerSettings
+from holdfast.core.model import DEFAULT_HUB
 from holdfast.core.service.children import Gateway
 
 
@@ -16,6 +17,12 @@ class OperatorSettings(ControllerSettings):
     lease_name: str = "holdfast-operator"
     gateway: Gateway | None = None
     prometheus: str | None = None
+    downloader_image: str | None = None
+    """The image that has `holdfast models`, for services with a cache: this one, usually."""
+    model_heads: bool = True
+    """Ask hubs whether the branches of pinned models moved on."""
+    model_hubs: tuple[str, ...] = (DEFAULT_HUB,)
+    """The hubs that may be asked for that."""
     metrics_address: str = ":8080"
     """Host and port; empty opens none."""
     once: bool = False

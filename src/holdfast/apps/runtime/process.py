@@ -45,6 +45,7 @@ class ControllerSettings:
     reconcile_within: float = 60.0
     drain_within: float = 20.0
     log_format: str = "json"
+    log_level: str = "info"
 
 
 class LogEvent(Protocol):

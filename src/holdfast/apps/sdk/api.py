@@ -22,7 +22,6 @@ from typing import TypeVar
 
 from holdfast.apps.sdk.progress import ProgressView
 from holdfast.apps.sdk.watching import WorkloadChange, wait_until_ready, watch_workloads
-from holdfast.core.desired import Desired, desired_of
 from holdfast.core.drift import Drift
 from holdfast.core.errors import (
     ConfigurationError,
@@ -43,7 +42,7 @@ from holdfast.core.policy import DecisionAction, OnAbsent, OnDrift, decide
 from holdfast.core.redact import quote_text
 from holdfast.core.show import plan_summary
 from holdfast.core.tree import show_path
-from holdfast.core.workload import WorkloadSpec
+from holdfast.core.workload import Desired, WorkloadSpec, desired_of
 from holdfast.reconcile import reconciler
 from holdfast.reconcile.ports import Clock, ControlTarget
 
@@ -106,7 +105,7 @@ class TargetCalls:
 
 
 class ManagementApi:
-    """The methods of the async client; `ManagementClient` documents each."""
+    """The methods of the async client, which `ManagementClient` drives."""
 
     def __init__(self, calls: TargetCalls) -> None:
         self._calls = calls
@@ -120,7 +119,13 @@ class ManagementApi:
         project: str | None = None,
         timeout: float | None = None,
     ) -> EndpointRef:
-        """Reconcile one workload and speak up about drift as the policy says."""
+        """Make the live workload match the spec, as far as the policy allows.
+
+        Absent, it is created; in sync, nothing happens; drifted, `on_drift` decides:
+        `reconcile` updates it, `fail` raises DriftError with the plan, `dry_run` returns the
+        plan on the ref, `warn` warns, `ignore` keeps quiet. `on_absent` governs the absent
+        case: `create`, `plan`, or `fail`, which raises NotFound.
+        """
         drift_policy = parse_enum(OnDrift, on_drift, "on_drift")
         absent_policy = parse_enum(OnAbsent, on_absent, "on_absent")
         desired = self._calls.desired(spec, project)
@@ -142,13 +147,19 @@ class ManagementApi:
         project: str | None = None,
         timeout: float | None = None,
     ) -> builtins.list[EndpointRef]:
-        """Check all of them, then reconcile one after another in the order given."""
+        """Ensure several workloads, in the order given.
+
+        All are checked and observed before the first write, so a policy that stops at one
+        stops before any is touched. When one fails later, the error says what was written.
+        """
         drift_policy = parse_enum(OnDrift, on_drift, "on_drift")
         absent_policy = parse_enum(OnAbsent, on_absent, "on_absent")
         desired = [self._calls.desired(spec, project) for spec in specs]
         check_distinct(desired)
         target = self._calls.for_call(timeout)
         plan, drifts = await reconciler.plan(target, desired)
+        if drift_policy is OnDrift.FAIL:  # the error carries the plan
+            plan = await reconciler.add_costs(target, plan)
         raise_if_refused(plan, drifts, drift_policy, absent_policy)
         refs: list[EndpointRef] = []
         for each in desired:
@@ -173,23 +184,27 @@ class ManagementApi:
         project: str | None = None,
         timeout: float | None = None,
     ) -> Plan:
-        """Say what ensuring these would do. Changes nothing in any situation."""
+        """Say what `ensure` would do, and what that costs. Changes nothing in any situation."""
         given = [specs] if isinstance(specs, WorkloadSpec) else list(specs)
         desired = [self._calls.desired(spec, project) for spec in given]
         check_distinct(desired)
-        plan, _ = await reconciler.plan(self._calls.for_call(timeout), desired)
-        return plan
+        target = self._calls.for_call(timeout)
+        plan, _ = await reconciler.plan(target, desired)
+        return await reconciler.add_costs(target, plan)
 
     async def apply(
         self, plan: Plan, *, timeout: float | None = None
     ) -> builtins.list[Live | None]:
-        """Carry out exactly this plan."""
+        """Carry out exactly this plan, or raise StalePlan before the first write.
+
+        Returns the live side after each step, None where the workload is gone.
+        """
         return [*await reconciler.apply(self._calls.for_call(timeout), plan, key=uuid.uuid4().hex)]
 
     async def get(
         self, workload_slug: str, *, project: str | None = None, timeout: float | None = None
     ) -> Live:
-        """Return one workload, or raise NotFound."""
+        """Return one live workload. Raises NotFound when there is none."""
         where = self._calls.workload_id(workload_slug, project)
         live = await self._calls.for_call(timeout).observe(where)
         if isinstance(live, Absent):
@@ -201,7 +216,7 @@ class ManagementApi:
     async def delete(
         self, workload_slug: str, *, project: str | None = None, timeout: float | None = None
     ) -> bool:
-        """Delete whatever stands under a slug; False when nothing did."""
+        """Delete a workload. True when it was there, False when it was already gone."""
         where = self._calls.workload_id(workload_slug, project)
         target, key = self._calls.for_call(timeout), uuid.uuid4().hex
         for attempt in range(DELETE_ATTEMPTS):
@@ -218,7 +233,7 @@ class ManagementApi:
     async def list(
         self, *, project: str | None = None, timeout: float | None = None
     ) -> builtins.list[Live]:
-        """Return every workload of a project."""
+        """Return every live workload of the project, ordered by slug."""
         return [*await self._calls.for_call(timeout).list(self._calls.project_of(project))]
 
     async def drifts(
@@ -229,7 +244,7 @@ class ManagementApi:
         project: str | None = None,
         timeout: float | None = None,
     ) -> builtins.list[DriftRecord]:
-        """Return the ledger's drifts, newest first."""
+        """Return the drifts in the ledger, newest first; only open ones unless told."""
         named = None if slug is None else require_slug(slug)
         found = await self._calls.for_call(timeout).drifts(
             self._calls.project_of(project), slug=named, include_resolved=include_resolved
@@ -244,7 +259,7 @@ class ManagementApi:
         project: str | None = None,
         timeout: float | None = None,
     ) -> builtins.list[HistoryEntry]:
-        """Return audit rows, newest first."""
+        """Return who did what and when, newest first."""
         named = None if slug is None else require_slug(slug)
         found = await self._calls.for_call(timeout).history(
             self._calls.project_of(project), slug=named, limit=limit
@@ -259,7 +274,7 @@ class ManagementApi:
         follow: bool = False,
         project: str | None = None,
     ) -> AsyncIterator[str]:
-        """Yield log lines, oldest first."""
+        """Yield the workload's last log lines; with `follow`, go on as they come."""
         target = self._calls.within(None) if follow else self._calls.for_call(None)
         return target.logs(
             self._calls.workload_id(workload_slug, project), tail=tail, follow=follow
@@ -280,7 +295,11 @@ class ManagementApi:
         on_progress: Callable[[Progress], None] | None = None,
         silent: bool = False,
     ) -> Progress:
-        """Wait until the workload serves, showing its progress on stderr."""
+        """Wait until the workload serves, showing its progress on stderr.
+
+        Give `on_progress` to show it in your own way, or `silent` for not at all. Raises
+        WorkloadFailed when it cannot serve, WaitTimeout when the time is up.
+        """
         workload = self._calls.workload_id(workload_slug, project)
         view = None if on_progress or silent else ProgressView(workload_slug)
         show = on_progress or view or (lambda _: None)
@@ -288,7 +307,7 @@ class ManagementApi:
             return await wait_until_ready(self._calls, workload, timeout=timeout, show=show)
 
     async def close(self) -> None:
-        """Let go of the target."""
+        """Let go of connections and files. Safe to call twice."""
         await self._calls.target.aclose()
 
 

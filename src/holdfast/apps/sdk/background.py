@@ -1,8 +1,8 @@
 """Lets a sync client use a target that needs an event loop.
 
 The loop runs in one thread of the client's own. Each call waits for its answer there and so never
-suspends, which is what the sync apps ask of a target (see `reconcile.colour`). An interrupt of the
-waiting thread cancels what it waited for.
+suspends, which is what the sync apps ask of a target (see `reconcile.sync_bridge`). An interrupt of
+the waiting thread cancels what it waited for.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from holdfast.core.desired import Desired
+from holdfast.core.cost import Cost
 from holdfast.core.errors import ConfigurationError, Problem
 from holdfast.core.ledger import DriftRecord, HistoryEntry
 from holdfast.core.live import Absent, Live, Progress
 from holdfast.core.names import WorkloadId
 from holdfast.core.plan import Step
+from holdfast.core.workload import Desired
 from holdfast.reconcile.ports import ControlTarget
 
 T = TypeVar("T")
@@ -54,6 +55,10 @@ class BackgroundTarget:
     async def perform(self, step: Step, *, key: str) -> Live | Absent:
         """Carry out one step."""
         return self._loop.wait_for(self._inner.perform(step, key=key))
+
+    async def cost(self, step: Step) -> Cost | None:
+        """Say what a step would cost."""
+        return self._loop.wait_for(self._inner.cost(step))
 
     async def list(self, project: str) -> Sequence[Live]:
         """Return every workload of a project."""

@@ -32,7 +32,7 @@ class ClientOptions:
 
     @property
     def clock(self) -> Clock:
-        """The clock of this colour."""
+        """The clock that blocks, or the one for an event loop."""
         return BlockingClock() if self.blocking else SystemClock()
 
 
@@ -64,7 +64,7 @@ def connect_target(settings: ConnectionSettings, options: ClientOptions) -> Cont
 def make_transport(
     settings: ConnectionSettings, options: ClientOptions, token: Secret | None
 ) -> HttpClient:
-    """Return the way to a server, in the colour of the client."""
+    """Return the way to a server, blocking or for an event loop as the client is."""
     from holdfast.adapters.http.client import HttpClient
     from holdfast.adapters.http.transports import AsyncTransport, BlockingTransport
 

@@ -5,7 +5,8 @@ One key per workload, so one program can drive several with the least right each
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import cached_property
 from typing import NoReturn, Self
 
 from holdfast.adapters.http.inference import InferenceClient
@@ -15,7 +16,7 @@ from holdfast.apps.sdk.settings import API_KEY, check_key, merge_aliases, resolv
 from holdfast.core.errors import ConfigurationError, ValidationError
 from holdfast.core.names import WorkloadId, require_slug
 from holdfast.core.redact import Secret
-from holdfast.reconcile.sync_bridge import iterate_sync, run_sync
+from holdfast.reconcile.sync_bridge import blocking, blocking_iterator, run_sync
 
 TIMEOUT = 600.0
 """Seconds for a whole reply; large models take their time."""
@@ -25,7 +26,7 @@ RETRIES = 2
 
 
 class _BaseDataClient:
-    """What both colours share."""
+    """What the sync and the async client share."""
 
     _blocking: bool
 
@@ -117,7 +118,7 @@ class _BaseDataClient:
 
 
 class _BaseEndpoint:
-    """What an endpoint of either colour knows."""
+    """What a sync or an async endpoint knows."""
 
     def __init__(
         self, port: InferenceClient, key: Secret, slug: str, *, timeout: float, idle: float
@@ -181,53 +182,12 @@ class AsyncDataClient(_BaseDataClient):
         await self.close()
 
 
-class Endpoint(_BaseEndpoint):
-    """One workload's OpenAI-shaped endpoint, with its key."""
-
-    def generate_text(
-        self,
-        *,
-        prompt: str | None = None,
-        messages: Sequence[Mapping[str, object]] | None = None,
-        temperature: float | None = None,
-        max_tokens: int | None = None,
-        **more: object,
-    ) -> TextResult:
-        """Complete a chat. Other OpenAI parameters may be given by name."""
-        body = chat_body(prompt, messages, temperature, max_tokens, more)
-        return run_sync(self._port.chat(body, seconds=self._timeout))
-
-    def generate_text_stream(
-        self,
-        *,
-        prompt: str | None = None,
-        messages: Sequence[Mapping[str, object]] | None = None,
-        temperature: float | None = None,
-        max_tokens: int | None = None,
-        **more: object,
-    ) -> Iterator[TextChunk]:
-        """Complete a chat piece by piece. Raises when the reply breaks off."""
-        body = chat_body(prompt, messages, temperature, max_tokens, more)
-        return iterate_sync(self._port.chat_stream(body, seconds=self._timeout, idle=self._idle))
-
-    def embed(self, input: str | Sequence[str]) -> EmbedResult:
-        """Make one vector per text."""
-        return run_sync(self._port.embed(embed_body(input), seconds=self._timeout))
-
-    def rerank(
-        self, *, query: str, documents: Sequence[str], top_n: int | None = None
-    ) -> RerankResult:
-        """Score documents against a query, best first."""
-        return run_sync(
-            self._port.rerank(rerank_body(query, documents, top_n), seconds=self._timeout)
-        )
-
-
 class AsyncEndpoint(_BaseEndpoint):
-    """One workload's endpoint for an event loop; the same names as `Endpoint`."""
+    """One workload's endpoint for an event loop; `Endpoint` drives the same coroutines."""
 
     async def generate_text(
         self,
+        /,
         *,
         prompt: str | None = None,
         messages: Sequence[Mapping[str, object]] | None = None,
@@ -241,6 +201,7 @@ class AsyncEndpoint(_BaseEndpoint):
 
     def generate_text_stream(
         self,
+        /,
         *,
         prompt: str | None = None,
         messages: Sequence[Mapping[str, object]] | None = None,
@@ -261,6 +222,21 @@ class AsyncEndpoint(_BaseEndpoint):
     ) -> RerankResult:
         """Score documents against a query, best first."""
         return await self._port.rerank(rerank_body(query, documents, top_n), seconds=self._timeout)
+
+
+class Endpoint(_BaseEndpoint):
+    """One workload's OpenAI-shaped endpoint, with its key."""
+
+    @cached_property
+    def _async(self) -> AsyncEndpoint:
+        return AsyncEndpoint(
+            self._port, self._key, self.workload_slug, timeout=self._timeout, idle=self._idle
+        )
+
+    generate_text = blocking(AsyncEndpoint.generate_text)
+    generate_text_stream = blocking_iterator(AsyncEndpoint.generate_text_stream)
+    embed = blocking(AsyncEndpoint.embed)
+    rerank = blocking(AsyncEndpoint.rerank)
 
 
 def chat_body(

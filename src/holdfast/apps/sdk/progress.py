@@ -85,7 +85,7 @@ class ProgressView:
         reached = PHASES.index(progress.phase) if progress.phase in PHASES else len(PHASES)
         dots = " ".join(self._dot(place, reached) for place in range(len(PHASES)))
         if progress.phase is Phase.ERROR:
-            dots = self._ink("✗", _RED)
+            dots = self._paint("✗", _RED)
         words = f"{self._name}  {progress.phase}  {_plain(progress.message)}"
         room = max(20, _columns(self._out) - 20)
         shown = words if len(words) <= room else words[: room - 1] + "…"
@@ -94,10 +94,10 @@ class ProgressView:
 
     def _dot(self, place: int, reached: int) -> str:
         if place < reached or reached == len(PHASES) - 1:
-            return self._ink("●", _GREEN)
-        return self._ink("◐", _CYAN) if place == reached else self._ink("○", _GREY)
+            return self._paint("●", _GREEN)
+        return self._paint("◐", _CYAN) if place == reached else self._paint("○", _GREY)
 
-    def _ink(self, text: str, colour: str) -> str:
+    def _paint(self, text: str, colour: str) -> str:
         return f"{colour}{text}{_OFF}" if self._colour else text
 
     def _elapsed(self) -> str:

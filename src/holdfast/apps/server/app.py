@@ -12,6 +12,7 @@ from urllib.parse import unquote
 
 from holdfast.apps.server import logs
 from holdfast.apps.server.errors import HttpError, internal_error, to_http_error
+from holdfast.apps.server.origins import KnownHosts, SharedOrigins
 from holdfast.apps.server.protocol import MAX_SKIPPED_BODY, SEND_WHOLE_EXTENSION
 from holdfast.apps.server.proxy import StreamInterrupted, interrupted_event
 from holdfast.apps.server.request import (
@@ -34,12 +35,10 @@ from holdfast.core.errors import AuthError, HoldfastError, PermissionDenied
 from holdfast.core.redact import quote_text, redact
 
 _UNMATCHED = "(no such route)"
-DATA_PLANE_PREFIX = b"/endpoint/"
+DATA_PLANE_PREFIXES = (b"/endpoint/", b"/p/")
 """Where the data plane begins, whose clients speak OpenAI's API."""
-_COMMON_HEADERS: Headers = [
-    (b"cache-control", b"no-store"),
-    (b"x-content-type-options", b"nosniff"),
-]
+_NO_STORE = (b"cache-control", b"no-store")
+_COMMON_HEADERS: Headers = [_NO_STORE, (b"x-content-type-options", b"nosniff")]
 
 
 class HttpApplication:
@@ -53,6 +52,10 @@ class HttpApplication:
         elif services.cluster is not None:
             routes, target = CLUSTER_ROUTES, b"kubernetes"
         self._matcher = RouteMatcher(routes)
+        self._hosts = KnownHosts(services.config)
+        self._known_hosts = self._hosts.known
+        origins = services.config.cors_origins
+        self._origins = SharedOrigins(origins) if origins else None
         # So that a client can refuse what the target cannot do before it plans anything.
         self._always: Headers = [*_COMMON_HEADERS, (b"holdfast-target", target)]
 
@@ -60,7 +63,8 @@ class HttpApplication:
         """Answer one request."""
         if scope["type"] != "http":
             return
-        metrics = self._services.metrics
+        services = self._services
+        metrics = services.metrics
         began = perf_counter()
         metrics.in_flight += 1
         request: Request | None = None
@@ -69,9 +73,15 @@ class HttpApplication:
         try:
             try:
                 request = Request(scope, receive)
-                route = self._match_route(request)
-                self._services.authorizer.authorize(request, route, self._services.clock.now())
-                answer = await route.handler(self._services, request)
+                if request.headers.get(b"host", b"") not in self._known_hosts:
+                    self._hosts.check(request)
+                answer: HttpResponse | HttpStream | None = None
+                if self._origins is not None:
+                    answer = self._answer_preflight(request)
+                if answer is None:
+                    route = self._match_route(request)
+                    services.authorizer.authorize(request, route, services.clock.now())
+                    answer = await route.handler(services, request)
             except (HttpError, HoldfastError) as error:
                 answer = self._error_response(error, request)
             except ClientDisconnected:
@@ -89,6 +99,13 @@ class HttpApplication:
             metrics.count_response(scope["method"], _route_name(route), status, spent)
             if logs.access_log.on:
                 _log_access(scope, request, status, spent)
+
+    def _answer_preflight(self, request: Request) -> HttpResponse | None:
+        """Answer a browser's question before it sends. It comes without a credential."""
+        if request.method != "OPTIONS" or self._origins is None:
+            return None
+        methods, _ = self._matcher.match(request.scope["raw_path"])
+        return self._origins.answer_preflight(request, methods) if methods else None
 
     def _match_route(self, request: Request) -> ApiRoute:
         routes, request.params = self._matcher.match(request.scope["raw_path"])
@@ -121,7 +138,7 @@ class HttpApplication:
         headers = list(error.headers)
         if error.close or (request is not None and _has_long_body(request)):
             headers.append((b"connection", b"close"))
-        endpoint = request is not None and request.scope["raw_path"].startswith(DATA_PLANE_PREFIX)
+        endpoint = request is not None and request.scope["raw_path"].startswith(DATA_PLANE_PREFIXES)
         form = error.endpoint_form(request_id) if endpoint else error.form(request_id)
         return json_response(form, status=error.status, headers=headers)
 
@@ -144,7 +161,11 @@ class HttpApplication:
         headers = [*answer.headers, *self._always]
         if request is not None:
             headers.append((b"x-request-id", request.id.encode()))
+            if self._origins is not None:
+                headers += self._origins.headers(request)
         if isinstance(answer, HttpResponse):
+            if answer.own_caching:
+                headers.remove(_NO_STORE)
             if answer.status not in (204, 304):
                 headers.append((b"content-length", b"%d" % len(answer.body)))
             if request is not None and _send_at_once(answer, headers, request, route):

@@ -3,8 +3,10 @@
 It runs once for each request, on the route that was matched and on the parameters taken from
 the raw path, before any of the body is read. The credential is looked up in the store every
 time, unless nothing at all was committed since it was read, so a revocation counts from the
-next request on. One form is accepted: exactly one header `Authorization: Bearer ik_…`, as
-described in `core.tokens`.
+next request on. Two forms are accepted: exactly one header `Authorization: Bearer ik_…`, as
+described in `core.tokens`, or, where there is no such header, the cookie of a session, on the
+routes of the control plane and under the conditions in `sessions`. A session gets what its token
+may do, or what the rules give the person in the project of the path.
 
 An id that is unknown costs the same comparison as one that is known, and what belongs to
 another project is answered exactly as what does not exist.
@@ -13,18 +15,30 @@ another project is answered exactly as what does not exist.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import math
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import TypeAlias
 
-from holdfast.adapters.store import Store, Token, TokenKind, TokenScope, WorkloadRecord
+from holdfast.adapters.store import (
+    SignedInSession,
+    Store,
+    Token,
+    TokenKind,
+    TokenScope,
+    WorkloadRecord,
+)
+from holdfast.apps.server import sessions
+from holdfast.apps.server.config import ServerConfig
 from holdfast.apps.server.errors import CHALLENGE, HttpError, not_found_error
 from holdfast.apps.server.request import Request
 from holdfast.apps.server.routes import ApiRoute, RouteCredential
 from holdfast.core import tokens
+from holdfast.core.errors import HoldfastError
 from holdfast.core.live import Status
 from holdfast.core.names import WorkloadId
 
@@ -75,6 +89,8 @@ MAX_CACHED = 4_096
 
 AuthorizedToken: TypeAlias = tuple[Token, frozenset[TokenScope]]
 """A good credential, and every scope that it includes."""
+Grants: TypeAlias = Mapping[str, frozenset[TokenScope]]
+"""What somebody may do, by project."""
 
 
 class StoreCache:
@@ -112,8 +128,7 @@ class StoreCache:
         """Keep a header that was found good."""
         if len(self._bearers) >= MAX_CACHED:
             self._bearers.clear()
-        scopes = frozenset(scope for scope in TokenScope if token.allows(scope))
-        bearer = self._bearers[header] = (token, scopes)
+        bearer = self._bearers[header] = (token, _scopes_of(token))
         return bearer
 
     def record(self, project: str, slug: str) -> WorkloadRecord | None:
@@ -151,29 +166,32 @@ class Authorizer:
         store: Store,
         cache: StoreCache,
         *,
+        config: ServerConfig,
         failures: TokenBuckets,
+        sign_ins: TokenBuckets,
         rates: TokenBuckets | None,
+        person_grants: Callable[[SignedInSession], Grants] = lambda session: {},
     ) -> None:
         self._store = store
         self._cache = cache
+        self._config = config
         self._failures = failures
+        self._sign_ins = sign_ins
         self._rates = rates
+        self._person_grants = person_grants
+        self._touches: dict[str, asyncio.Task[None]] = {}
+        """Notes of a last use that are being written, by session."""
 
     def authorize(self, request: Request, route: ApiRoute, now: datetime) -> None:
         """Let the request pass, with its token, or raise the refusal."""
         if route.credential is RouteCredential.OPEN:
             return
-        token, scopes = self._authenticate(request, now)
+        token, scopes = self._identify(request, route, now)
         if token.kind is not _TOKEN_KINDS[route.credential]:
             raise _wrong_kind(route.credential)
         project = request.params.get("project")
         if project is not None and project != token.project:
-            raise HttpError(
-                403,
-                "project_scope_mismatch",
-                "Not permitted. This credential is for another project. Nothing was changed. "
-                "Use a credential of the project you ask for.",
-            )
+            raise _other_project()
         if route.scope is not None and route.scope not in scopes:
             raise insufficient_scope(route.scope)
         if self._rates is not None and (wait := self._rates.take(token.id)):
@@ -182,8 +200,117 @@ class Authorizer:
 
     def still_good(self, token: Token, now: datetime) -> bool:
         """Ask again about a credential that passed before; for streams that stay open."""
+        if token.session_id:
+            session = self._store.session(token.session_id)
+            if session is None or not session.active(now):
+                return False
+            if session.token_id is None:
+                return True
+            token = replace(token, id=session.token_id)
         current = self._store.token(token.id)
         return current is not None and current.active(now)
+
+    def check_sign_in(self, request: Request) -> None:
+        """Refuse a sign-in that another site has a browser ask for, and too many of one peer."""
+        sessions.check_same_origin(self._config, request, csrf_header=False)
+        self.limit_sign_ins(request)
+
+    def limit_sign_ins(self, request: Request) -> None:
+        """Count somebody who asks to be let in; too many of one peer are refused."""
+        if wait := self._sign_ins.take(peer_key(request.peer)):
+            raise _rate_limited(wait, "Too many sign-ins came from this address.")
+
+    def refuse(self, request: Request, happened: str) -> HttpError:
+        """Give the refusal of a credential that came by another way than a header."""
+        return self._refusal(request, happened)
+
+    def verify_token(self, request: Request, text: str, now: datetime) -> Token:
+        """Return the control token of this text, or raise the refusal."""
+        self._cache.refresh()
+        token, _ = self._verify(request, f"Bearer {text}".encode("latin-1", "replace"))
+        if not token.active(now):
+            raise self._refusal(request, f"The credential {_ended(token)}.")
+        if token.kind is not TokenKind.SDK:
+            raise _wrong_kind(RouteCredential.CONTROL)
+        return token
+
+    def grants(self, session: SignedInSession) -> Grants:
+        """Say what a session may do, in each of its projects."""
+        if session.token_id is None:
+            return self._person_grants(session)
+        token = self._store.token(session.token_id)
+        return {token.project: _scopes_of(token)} if token else {}
+
+    def _identify(self, request: Request, route: ApiRoute, now: datetime) -> AuthorizedToken:
+        if b"authorization" not in request.headers and route.credential is RouteCredential.CONTROL:
+            cookie = sessions.session_cookie(self._config, request)
+            if cookie is not None:
+                return self._authenticate_session(request, cookie, now)
+        return self._authenticate(request, now)
+
+    def _authenticate_session(
+        self, request: Request, cookie: str, now: datetime
+    ) -> AuthorizedToken:
+        self._cache.refresh()
+        parsed = tokens.parse(cookie, kinds=(tokens.SESSION_KIND,))
+        session = self._store.session(parsed.id) if parsed else None
+        if not tokens.verify(cookie, session.secret_hash if session else None) or session is None:
+            raise self._refusal(request, "The session is not known, or was ended.")
+        if not session.active(now):
+            raise self._refusal(request, "The session has expired.")
+        sessions.check_same_origin(self._config, request, csrf_header=True)
+        request.session = session
+        self._note_use(session, now)
+        if session.token_id is not None:
+            token = self._store.token(session.token_id)
+            if token is None or not token.active(now):
+                ended = _ended(token) if token else "is not known"
+                raise self._refusal(request, f"The token of this session {ended}.")
+            return replace(token, session_id=session.id), _scopes_of(token)
+        return self._authenticate_person(request, session)
+
+    def _note_use(self, session: SignedInSession, now: datetime) -> None:
+        """Have it written that a session was used, now and then and beside the request."""
+        if now - session.last_seen < sessions.TOUCH_AFTER or session.id in self._touches:
+            return
+
+        async def touch() -> None:
+            with contextlib.suppress(HoldfastError):  # the next request tries again
+                await self._store.submit(lambda tx: tx.touch_session(session.id))
+
+        task = self._touches[session.id] = asyncio.get_running_loop().create_task(touch())
+        task.add_done_callback(lambda _: self._touches.pop(session.id, None))
+
+    def _authenticate_person(self, request: Request, session: SignedInSession) -> AuthorizedToken:
+        grants = self._person_grants(session)
+        project = self._project_of(request, grants)
+        if project and project not in grants:
+            raise _other_project()
+        assert session.person is not None  # noqa: S101  # it is no token's
+        scopes = grants.get(project, frozenset())
+        token = Token(
+            id=f"ui-{session.id}",
+            kind=TokenKind.SDK,
+            project=project,
+            name=session.person.name,
+            scopes=scopes,
+            secret_hash=b"",
+            created_at=session.created_at,
+            expires_at=session.expires_at,
+            person=session.person,
+            session_id=session.id,
+        )
+        return token, _scopes_of(token)
+
+    def _project_of(self, request: Request, grants: Grants) -> str:
+        """Say in which project a person asks; a workload's id stands for its project."""
+        named = request.params.get("project") or request.header(b"holdfast-project")
+        if named is not None:
+            return named
+        record = self._store.record_by_uid(request.params.get("id", ""))
+        if record is not None and record.id.project in grants:
+            return record.id.project
+        return next(iter(sorted(grants)), "")
 
     def _authenticate(self, request: Request, now: datetime) -> AuthorizedToken:
         given = request.headers.get(b"authorization")
@@ -193,8 +320,7 @@ class Authorizer:
         bearer = self._cache.bearer(given) or self._verify(request, given)
         token = bearer[0]
         if not token.active(now):
-            ended = "was revoked" if token.revoked_at else "has expired"
-            raise self._refusal(request, f"The credential {ended}.")
+            raise self._refusal(request, f"The credential {_ended(token)}.")
         return bearer
 
     def _verify(self, request: Request, given: bytes) -> AuthorizedToken:
@@ -217,9 +343,26 @@ class Authorizer:
             401,
             "unauthenticated",
             f"Not authenticated. {happened} Nothing was changed. "
-            f"Send a token of this server, and send it in the Authorization header.",
+            f"Send a token of this server in the Authorization header, or sign in.",
             headers=CHALLENGE,
         )
+
+
+def _scopes_of(token: Token) -> frozenset[TokenScope]:
+    return frozenset(scope for scope in TokenScope if token.allows(scope))
+
+
+def _ended(token: Token) -> str:
+    return "was revoked" if token.revoked_at else "has expired"
+
+
+def _other_project() -> HttpError:
+    return HttpError(
+        403,
+        "project_scope_mismatch",
+        "Not permitted. This credential is for another project. Nothing was changed. "
+        "Use a credential of the project you ask for.",
+    )
 
 
 def insufficient_scope(scope: TokenScope) -> HttpError:
@@ -240,14 +383,22 @@ def find_own_record(store: Store, request: Request) -> WorkloadRecord:
     return record
 
 
-def find_keyed_record(store: Store, cache: StoreCache, request: Request) -> WorkloadRecord:
-    """Return the workload that a data key opens, if it is the one in the path."""
+def find_keyed_record(
+    store: Store, cache: StoreCache, request: Request, slug: str
+) -> WorkloadRecord:
+    """Return a workload of the project in the path, if the data key opens it.
+
+    A key of the whole project opens each of its workloads. Only for code that has not awaited
+    since `cache` was refreshed.
+    """
     token = request.token
-    if token is None or token.workload_uid is None:
+    if token is None:
         raise _wrong_kind(RouteCredential.DATA)
-    record = cache.record(request.params["project"], request.params["workload"])
-    if record is not None and record.uid == token.workload_uid:
+    record = cache.record(request.params["project"], slug)
+    if record is not None and token.workload_uid in (record.uid, None):
         return record
+    if token.workload_uid is None:
+        raise not_found_error()
     if store.record_by_uid(token.workload_uid) is None:
         raise not_found_error()
     raise wrong_workload()

@@ -7,9 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from holdfast.core.errors import ConfigurationError
+from holdfast.core.page_links import normalize_base_url, parse_origin
+
 MEBIBYTE = 1024 * 1024
 WORKLOAD_URL = "http://{name}-svc.{namespace}.svc:8000"
-"""The Service that the operator keeps, as pods of the cluster reach it."""
+"""The Service that the operator keeps, as pods of the cluster reach it: where requests go when
+EndpointSlices may not be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +24,8 @@ class ServerLimits:
     data_body: int = 64 * MEBIBYTE
     replay_body: int = MEBIBYTE
     """Up to this size a request to a workload is kept, so that another replica can have it."""
+    routed_body: int = 8 * MEBIBYTE
+    """Of a request whose body names its workload, so that it has to be read first."""
     head_bytes: int = 32 * 1024
     head_fields: int = 100
     url_bytes: int = 8 * 1024
@@ -49,8 +55,12 @@ class ServerLimits:
     """Requests a second for each credential; None is no limit on loopback, 200 beyond."""
     failure_rate: float = 10.0
     """Refused credentials a second for each peer address, after a burst of ten times that."""
+    sign_in_rate: float = 5.0
+    """Sign-ins a second for each peer address, after a burst of ten times that."""
     recheck_time: float = 2.0
     """How often an open stream asks whether its credential is still good."""
+    tls_check_time: float = 5.0
+    """How often the certificate's files are looked at."""
     grace: float = 15.0
     """How long requests under way may take to end once the server was told to stop."""
 
@@ -62,8 +72,9 @@ class ClusterLocation:
     context: str = ""
     namespace: str = ""
     """Empty: each project has the namespace of its name."""
-    workload_url: str = WORKLOAD_URL
-    """Where a workload answers, with `{name}` and `{namespace}` to be filled in."""
+    workload_url: str | None = None
+    """Where a workload answers, with `{name}` and `{namespace}` to be filled in. None: its pods
+    are asked, and its Service where they may not be known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,8 +100,32 @@ class ServerConfig:
     log_format: str = "json"
     log_level: str = "info"
     limits: ServerLimits = field(default_factory=ServerLimits)
+    base_url: str = ""
+    """Where browsers reach this server, such as `https://holdfast.example.com`, behind a proxy or
+    not. Empty: at the address they asked for."""
+    people: Path | None = None
+    """The people file: issuers at which people and CI jobs are known, and what they may do."""
+    tls_cert: Path | None = None
+    """A PEM certificate with its chain, and beside it its key: then the server speaks TLS."""
+    tls_key: Path | None = None
+    cors_origins: tuple[str, ...] = ()
+    """Origins whose scripts may read what the API and the data plane answer; never with cookies."""
     on_ready: Callable[[str], None] | None = None
     """Called once with the server's URL when it accepts connections."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "base_url", normalize_base_url(self.base_url))
+        origins = []
+        for text in self.cors_origins:
+            origin = parse_origin(text)
+            if origin is None:
+                raise ConfigurationError(
+                    "An origin for CORS is not one: it has a scheme, a host and, where needed, a "
+                    "port, and nothing else. There is no wildcard.",
+                    hint="Give --cors-origin as https://app.example.com, once for each origin.",
+                )
+            origins.append(origin)
+        object.__setattr__(self, "cors_origins", tuple(origins))
 
     @property
     def loopback(self) -> bool:
@@ -101,6 +136,11 @@ class ServerConfig:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
             return False
+
+    @property
+    def secure(self) -> bool:
+        """True when browsers reach this server by TLS."""
+        return self.tls_cert is not None or self.base_url.startswith("https://")
 
     @property
     def runs(self) -> bool:

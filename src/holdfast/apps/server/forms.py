@@ -7,7 +7,9 @@ from typing import Annotated
 
 import msgspec
 
-from holdfast.adapters.store import Token, TokenKind, TokenScope
+from holdfast.adapters.store import Token, TokenKind, TokenScope, WorkloadRecord
+from holdfast.core.live import Live
+from holdfast.core.names import WorkloadId
 from holdfast.core.outcome import Outcome
 from holdfast.core.policy import OnAbsent, OnDrift
 from holdfast.wire.plan_v1 import PlanForm
@@ -52,7 +54,10 @@ class ChangeEventForm(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class TokenRequestForm(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A token to be created: `sdk` with scopes, or `live` for one workload."""
+    """A token to be created: `sdk` with scopes, or `live` for one workload.
+
+    A `live` one without a workload opens every workload of the project.
+    """
 
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
     kind: TokenKind = TokenKind.SDK
@@ -88,10 +93,120 @@ class TokenListForm(msgspec.Struct, kw_only=True):
     tokens: list[TokenForm]
 
 
+class LoginProviderForm(msgspec.Struct, kw_only=True):
+    """An OpenID Connect issuer to sign in at; `url` begins there."""
+
+    id: str
+    name: str
+    url: str
+
+
+class LoginForm(msgspec.Struct, kw_only=True):
+    """What a login screen can offer."""
+
+    openid: list[LoginProviderForm]
+    token: bool
+    version: str
+
+
+class SignInForm(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A token, or the code of a sign-in link: one of them."""
+
+    token: str | None = None
+    code: str | None = None
+
+
+class TokenExchangeForm(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """The id token that a CI job got from its forge, for the audience of the people file."""
+
+    id_token: Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class SignInLinkForm(msgspec.Struct, kw_only=True):
+    """A link that signs in once."""
+
+    url: str
+    expires_at: datetime
+
+
+class ProjectScopesForm(msgspec.Struct, kw_only=True):
+    """What somebody may do in one project."""
+
+    project: str
+    scopes: list[TokenScope]
+
+
+class OwnTokenForm(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The token that somebody acts by."""
+
+    id: str
+    name: str
+    expires_at: datetime | None = None
+
+
+class OwnSessionForm(msgspec.Struct, kw_only=True):
+    """The session that somebody acts in."""
+
+    id: str
+    created_at: datetime
+    expires_at: datetime
+
+
+class ServerForm(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What this process is, and has: `workloads`, `applications`, `data-plane`."""
+
+    version: str
+    target: str
+    features: list[str]
+    base_url: str = ""
+
+
+class MeForm(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Who asks, and what they may do. `kind` is `token` or `person`."""
+
+    name: str
+    kind: str
+    projects: list[ProjectScopesForm]
+    server: ServerForm
+    issuer: str = ""
+    subject: str = ""
+    email: str = ""
+    token: OwnTokenForm | None = None
+    session: OwnSessionForm | None = None
+
+
+class SessionForm(msgspec.Struct, kw_only=True):
+    """One session: when it was begun and used last, by which program and address."""
+
+    id: str
+    created_at: datetime
+    last_seen: datetime
+    expires_at: datetime
+    current: bool
+    agent: str
+    peer: str
+
+
+class SessionListForm(msgspec.Struct, kw_only=True):
+    """Sessions, oldest first."""
+
+    sessions: list[SessionForm]
+
+
 class HealthForm(msgspec.Struct, kw_only=True):
     """Whether the server lives, or is ready."""
 
     status: str
+
+
+def change_event(workload: WorkloadId, now: WorkloadRecord | Live | None) -> ChangeEventForm:
+    """Write that a workload changed, and which version it has now."""
+    return ChangeEventForm(
+        project=workload.project,
+        slug=workload.slug,
+        version=now.version if now else None,
+        generation=now.generation if now else 0,
+    )
 
 
 def token_to_json(token: Token) -> TokenForm:

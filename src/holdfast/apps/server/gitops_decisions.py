@@ -1,7 +1,7 @@
 """What people decide about applications: syncs, approvals, holds, pull requests, rules.
 
-The desk decides who wins and what is stale. Here the request becomes its question: who asks, by
-name and token, until when, about which object. A decision that is refused is on record too.
+The review service decides who wins and what is stale. Here a request becomes a call of it: who
+asks, by name and token, until when, about which object. A refused decision is on record too.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from holdfast.adapters.store import TokenScope
 from holdfast.apps.server import gitops_forms
 from holdfast.apps.server.authorize import insufficient_scope
 from holdfast.apps.server.errors import HttpError
+from holdfast.apps.server.gitops_drift_forms import single_drift_form
+from holdfast.apps.server.gitops_plans import plan_form
 from holdfast.apps.server.gitops_routes import (
     find_application,
     find_application_drift,
@@ -34,6 +36,7 @@ from holdfast.core.errors import (
 )
 from holdfast.core.gitops.drift import DriftState, ObjectDrift, Resolution
 from holdfast.core.object_ref import ObjectRef
+from holdfast.core.people import actor_text
 from holdfast.core.redact import redact
 from holdfast.reconcile.gitops.application_context import ApplicationContext
 from holdfast.reconcile.gitops.ports import JournalEntry
@@ -53,7 +56,7 @@ from holdfast.wire.gitops_http_v1 import (
     SyncForm,
     Via,
 )
-from holdfast.wire.gitops_v1 import ObjectForm, drift_to_json
+from holdfast.wire.gitops_v1 import ObjectForm
 
 MAX_BODY = 64 * 1024
 _POLL_SECONDS = 0.05
@@ -70,10 +73,14 @@ _SYNC_ACTIONS = (
 
 
 def actor_of(request: Request) -> str:
-    """Say who asks: the name on the token, and which token it was."""
+    """Say who asks: the name on the token and which token it was, the person where one is known.
+
+    A session of a person has no token; one that stands for a token is that token.
+    """
     token = request.token
     assert token is not None  # noqa: S101  # every one of these routes asks for one
-    return f"{token.name} ({token.id})"
+    signed_in = request.session is not None and request.session.token_id is None
+    return actor_text(token.name, token_id="" if signed_in else token.id, person=token.person)
 
 
 async def sync_application(services: Services, request: Request) -> HttpResponse:
@@ -137,7 +144,7 @@ async def approve_drift(services: Services, request: Request) -> HttpResponse:
             drift = await find_application_drift(services, project, id)
             if (drift.plan, drift.decided_by) != (form.plan, actor) or not _is_approved(drift):
                 raise
-    return _drift_response(drift)
+    return _drift_response(services, request, drift)
 
 
 async def approve_plan(services: Services, request: Request) -> HttpResponse:
@@ -150,7 +157,7 @@ async def approve_plan(services: Services, request: Request) -> HttpResponse:
         kept = await review.approve_plan(
             project, id, plan=form.plan, actor=actor_of(request), comment=form.comment
         )
-    return json_response(gitops_forms.waiting_plan_form(context, kept))
+    return json_response(plan_form(str(context.application.id), kept, current=True))
 
 
 async def reject_plan(services: Services, request: Request) -> HttpResponse:
@@ -161,7 +168,7 @@ async def reject_plan(services: Services, request: Request) -> HttpResponse:
     context, _ = review.waiting_plan(project, id)
     async with _journal_refusals(services, review, request, "rejection"):
         kept = await review.reject_plan(project, id, actor=actor_of(request), comment=form.comment)
-    return json_response(gitops_forms.waiting_plan_form(context, kept))
+    return json_response(plan_form(str(context.application.id), kept, current=True))
 
 
 async def reject_drift(services: Services, request: Request) -> HttpResponse:
@@ -170,12 +177,14 @@ async def reject_drift(services: Services, request: Request) -> HttpResponse:
     form = await read_form(request, RejectForm, MAX_BODY)
     async with _journal_refusals(services, review, request, "rejection"):
         return _drift_response(
+            services,
+            request,
             await review.reject(
                 request.params["project"],
                 request.params["id"],
                 actor=actor_of(request),
                 comment=form.comment,
-            )
+            ),
         )
 
 
@@ -186,13 +195,15 @@ async def snooze_drift(services: Services, request: Request) -> HttpResponse:
     until = _parse_until(services, form.seconds, form.until)
     async with _journal_refusals(services, review, request, "snooze"):
         return _drift_response(
+            services,
+            request,
             await review.snooze(
                 request.params["project"],
                 request.params["id"],
                 actor=actor_of(request),
                 comment=form.comment,
                 until=until,
-            )
+            ),
         )
 
 
@@ -200,9 +211,11 @@ async def codify_drift(services: Services, request: Request) -> HttpResponse:
     """Propose the live value to Git by a pull request. The next pass opens it."""
     review, _ = require_gitops(services)
     return _drift_response(
+        services,
+        request,
         await review.codify(
             request.params["project"], request.params["id"], actor=actor_of(request)
-        )
+        ),
     )
 
 
@@ -218,7 +231,7 @@ async def revert_drift(services: Services, request: Request) -> HttpResponse:
             comment=form.comment,
             by_pull=form.via is Via.PULL_REQUEST,
         )
-    return _drift_response(drift)
+    return _drift_response(services, request, drift)
 
 
 async def ignore_drift(services: Services, request: Request) -> HttpResponse:
@@ -326,6 +339,8 @@ async def _journal_refusals(
             at=services.clock.now(),
         )
         await ledger_store.write((), [refused])
+        if services.application_events is not None:
+            services.application_events.on_entries(request.params["project"], [refused])
         if isinstance(error, StalePlan):
             raise HttpError(
                 409, "stale_plan", await _describe_stale_plan(services, id, error)
@@ -358,5 +373,5 @@ def _is_approved(drift: ObjectDrift) -> bool:
     return drift.state is DriftState.APPROVED or drift.resolution in put_back
 
 
-def _drift_response(drift: ObjectDrift) -> HttpResponse:
-    return json_response(drift_to_json(drift))
+def _drift_response(services: Services, request: Request, drift: ObjectDrift) -> HttpResponse:
+    return json_response(single_drift_form(services, request, actor_of(request), drift))

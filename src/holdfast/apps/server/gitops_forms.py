@@ -10,13 +10,17 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from urllib.parse import urlsplit, urlunsplit
 
+from holdfast.core.cost import Cost, join_costs
 from holdfast.core.gitops.application import SyncSpec
 from holdfast.core.gitops.drift import DriftState, entry_of
 from holdfast.core.gitops.hold import Hold
 from holdfast.core.gitops.objects import ObjectHealth, ObservedObject, SyncStatus
 from holdfast.core.gitops.plan import SyncPlan
+from holdfast.core.gitops.pull_request_text import kind_of_branch
 from holdfast.core.gitops.records import PendingPlan, TemporaryIgnoreRule
 from holdfast.core.gitops.source import DeclaredObject
+from holdfast.core.gitops.window import window_state
+from holdfast.core.gitops.wording import describe_stale
 from holdfast.core.object_ref import ObjectRef
 from holdfast.core.ownership.delegated import FieldClass
 from holdfast.core.ownership.signals import APPLIED_PATH, FieldDrift
@@ -24,18 +28,19 @@ from holdfast.core.redact import redact
 from holdfast.core.tree import Path
 from holdfast.reconcile.gitops.application_context import ApplicationContext
 from holdfast.reconcile.gitops.application_status import application_status
-from holdfast.reconcile.gitops.ports import JournalEntry
 from holdfast.wire.decode import reshape
 from holdfast.wire.gitops_http_v1 import (
     ConditionForm,
     DiffFieldForm,
     DiffState,
     FollowedForm,
+    HeldChangeForm,
     HoldForm,
     IgnoredForm,
-    JournalEntryForm,
+    NextWindowForm,
     ObjectDiffForm,
     ObjectStatusForm,
+    OpenPullRequestForm,
     SourceForm,
     SyncPlanForm,
     SyncStepForm,
@@ -44,7 +49,7 @@ from holdfast.wire.gitops_http_v1 import (
 )
 from holdfast.wire.gitops_v1 import ObjectForm
 from holdfast.wire.ledger_v1 import DriftEntryForm
-from holdfast.wire.plan_v1 import WriterForm
+from holdfast.wire.plan_v1 import CostForm, WriterForm
 
 _WAITING_STATES = (DriftState.AWAITING,)
 _TOLERATED_CLASSES = (FieldClass.DELEGATED, FieldClass.IGNORED)
@@ -52,11 +57,11 @@ _TOLERATED_CLASSES = (FieldClass.DELEGATED, FieldClass.IGNORED)
 
 def application_form(context: ApplicationContext, now: datetime) -> FollowedForm:
     """Write one application."""
-    status, shelf = application_status(context, now), context.state
+    status, state = application_status(context, now), context.state
     application = context.application
     sync = application.spec.sync or SyncSpec()
-    waiting = sum(drift.state is DriftState.AWAITING for drift in shelf.drifts.values())
-    plans = sorted(shelf.plans.values(), key=lambda plan: plan.made_at)
+    waiting = sum(drift.state is DriftState.AWAITING for drift in state.drifts.values())
+    plans = sorted(state.plans.values(), key=lambda plan: plan.made_at)
     return FollowedForm(
         id=str(application.id),
         label=application.id.label,
@@ -85,7 +90,36 @@ def application_form(context: ApplicationContext, now: datetime) -> FollowedForm
             )
             for each in status.conditions
         ],
+        pull_requests=_pull_request_forms(context),
     )
+
+
+def _pull_request_forms(context: ApplicationContext) -> list[OpenPullRequestForm]:
+    """Write the pull requests that are open; where there is no forge there are only branches."""
+    drifts = context.state.drifts
+    return [
+        OpenPullRequestForm(
+            url=pull.url,
+            kind=kind_of_branch(pull.branch),
+            object=reshape(ObjectForm, drifts[pull.drift].object) if pull.drift in drifts else None,
+            drift=pull.drift,
+            opened_at=pull.opened_at,
+        )
+        for pull in sorted(context.state.pulls.values(), key=lambda pull: pull.opened_at)
+        if pull.url.startswith(("https://", "http://")) and not pull.merged
+    ]
+
+
+def next_window_form(context: ApplicationContext, now: datetime) -> NextWindowForm | None:
+    """Say when windows next open or close; None where there are none, or nothing changes."""
+    sync = context.application.spec.sync
+    windows = (sync.windows if sync else None) or ()
+    state = window_state(windows, now)
+    if state.until is None:
+        return None
+    if state.open:
+        return NextWindowForm(closes_at=state.until)
+    return NextWindowForm(opens_at=state.until)
 
 
 def _source_form(context: ApplicationContext) -> SourceForm:
@@ -99,7 +133,8 @@ def _source_form(context: ApplicationContext) -> SourceForm:
         subject=redact(commit.subject) if commit else "",
         author=redact(commit.author) if commit else "",
         fetched_at=source.fetched_at,
-        stale=redact(source.stale),
+        stale=redact(describe_stale(source.stale)),
+        stale_reason=source.stale.reason.value if source.stale else "",
     )
 
 
@@ -115,10 +150,28 @@ def url_without_credentials(url: str) -> str:
 def hold_forms(context: ApplicationContext, now: datetime) -> list[HoldForm]:
     """Write the holds of an application that still hold, those that end first first."""
     found = [hold for hold in context.state.holds.values() if hold.until > now]
-    return [hold_form(hold) for hold in sorted(found, key=lambda hold: (hold.until, hold.id))]
+    found.sort(key=lambda hold: (hold.until, hold.id))
+    return [hold_form(hold, held_changes(context, hold)) for hold in found]
 
 
-def hold_form(hold: Hold) -> HoldForm:
+def held_changes(context: ApplicationContext, hold: Hold) -> list[HeldChangeForm]:
+    """Write the drifts that a hold leaves as they are, as the last pass saw them."""
+    held = [
+        drift
+        for drift in context.state.drifts.values()
+        if drift.state is DriftState.HELD and hold.object in (None, drift.object)
+    ]
+    return [
+        HeldChangeForm(
+            drift=drift.id,
+            object=reshape(ObjectForm, drift.object),
+            fields=[entry.path for entry in drift.entries],
+        )
+        for drift in sorted(held, key=lambda each: (each.object, each.id))
+    ]
+
+
+def hold_form(hold: Hold, changes: Sequence[HeldChangeForm] = ()) -> HoldForm:
     """Write one hold."""
     return HoldForm(
         id=hold.id,
@@ -130,6 +183,7 @@ def hold_form(hold: Hold) -> HoldForm:
         until=hold.until,
         end=hold.end,
         from_annotation=hold.from_annotation,
+        changes=list(changes),
     )
 
 
@@ -155,18 +209,20 @@ def object_forms(context: ApplicationContext, now: datetime) -> list[ObjectStatu
     every = sorted(context.state.drifts.values(), key=lambda each: each.state in _WAITING_STATES)
     drifts = {drift.object: drift.id for drift in every}
     found = []
-    for ref, glance in sorted(context.object_states.items()):
+    for ref, observed in sorted(context.object_states.items()):
         hold = context.hold_of(ref, now)
         found.append(
             ObjectStatusForm(
                 object=reshape(ObjectForm, ref),
-                standing=glance.sync_status,
-                health=glance.health,
-                message=redact(context.failed.get(ref) or glance.message),
-                owner=glance.owner,
+                standing=observed.sync_status,
+                health=observed.health,
+                message=redact(context.failed.get(ref) or observed.message),
+                owner=observed.owner,
                 drift=drifts.get(ref, ""),
                 held_until=hold.until if hold else None,
-                tolerated=[ToleratedForm(path=path, rule=rule) for path, rule in glance.tolerated],
+                tolerated=[
+                    ToleratedForm(path=path, rule=rule) for path, rule in observed.tolerated
+                ],
             )
         )
     return found
@@ -190,9 +246,21 @@ def diff_forms(context: ApplicationContext, seen: Sequence[ObservedObject]) -> l
                 drift=drifts.get(each.ref, ""),
                 owner=each.owner,
                 fields=fields,
+                cost=_cost_form(_cost_of(each)),
             )
         )
     return found
+
+
+def _cost_of(seen: ObservedObject) -> Cost | None:
+    """What it costs to make an object as declared, or to do away with one that is not declared."""
+    whole = seen.live is None or seen.diff is None
+    fields = seen.diff.differing if seen.diff else ()
+    return seen.cost if whole else join_costs(field.cost for field in (*fields, *seen.running))
+
+
+def _cost_form(cost: Cost | None) -> CostForm | None:
+    return reshape(CostForm, cost) if cost else None
 
 
 def _field_forms(seen: ObservedObject) -> Iterator[DiffFieldForm]:
@@ -243,6 +311,7 @@ def sync_plan_form(plan: SyncPlan, *, prune: bool, stale: str) -> SyncPlanForm:
                 action=step.action,
                 reason=step.reason,
                 fields=[reshape(DriftEntryForm, entry) for entry in step.entries],
+                cost=_cost_form(step.cost),
             )
             for step in plan.changes
         ],
@@ -265,18 +334,4 @@ def ignore_rule_form(rule: TemporaryIgnoreRule) -> IgnoredForm:
         owner=rule.owner,
         reason=rule.reason,
         expires=rule.expires,
-    )
-
-
-def journal_entry_form(entry: JournalEntry) -> JournalEntryForm:
-    """Write a line of the journal."""
-    return JournalEntryForm(
-        seq=entry.seq,
-        at=entry.at,
-        application=entry.application,
-        subject=entry.subject,
-        action=entry.action,
-        actor=entry.actor,
-        summary=entry.summary,
-        detail=dict(entry.detail),
     )

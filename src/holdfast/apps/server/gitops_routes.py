@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from datetime import UTC, datetime
 
@@ -13,21 +13,21 @@ from holdfast.apps.server import gitops_forms
 from holdfast.apps.server.errors import HttpError
 from holdfast.apps.server.request import HttpResponse, HttpStream, Request, json_response, read_body
 from holdfast.apps.server.services import Services
-from holdfast.core.drift import DriftKind
 from holdfast.core.errors import AuthError, NotFound, PermissionDenied
 from holdfast.core.gitops.application import SyncSpec
-from holdfast.core.gitops.drift import DriftState, ObjectDrift
+from holdfast.core.gitops.drift import ObjectDrift
 from holdfast.core.redact import redact
 from holdfast.reconcile.gitops.application_context import ApplicationContext
 from holdfast.reconcile.gitops.application_state import PROJECTS_KEY, projects_in
 from holdfast.reconcile.gitops.ledger_store import export_drifts, export_journal, iter_entries
 from holdfast.reconcile.gitops.ports import JournalEntry, LedgerStore, RecordKind
 from holdfast.reconcile.gitops.review import ReviewService
+from holdfast.wire.decode import reshape
 from holdfast.wire.gitops_http_v1 import (
-    ApplicationDriftListForm,
     DiffForm,
     FollowedListForm,
     HoldListForm,
+    JournalEntryForm,
     JournalForm,
     ObjectListForm,
 )
@@ -35,7 +35,6 @@ from holdfast.wire.gitops_v1 import (
     ApplicationDriftForm,
     decode_record,
     drift_from_json,
-    drift_to_json,
     parse_app_id,
 )
 
@@ -89,10 +88,6 @@ async def _read_drifts(
     return [drift for drift in drifts if drift.project == project]
 
 
-MAX_ROWS = 1_000
-_DRIFT_STATES = ("open", "all", *(state.value for state in DriftState))
-
-
 def require_gitops(services: Services) -> tuple[ReviewService, LedgerStore]:
     """Return the parts that are there wherever these routes are, once they know anything."""
     if services.waiting:
@@ -121,7 +116,10 @@ async def list_applications(services: Services, request: Request) -> HttpRespons
 async def get_application(services: Services, request: Request) -> HttpResponse:
     """Tell how one application stands."""
     context = find_application(services, request)
-    return json_response(gitops_forms.application_form(context, services.clock.now()))
+    now = services.clock.now()
+    form = gitops_forms.application_form(context, now)
+    form.next_window = gitops_forms.next_window_form(context, now)
+    return json_response(form)
 
 
 async def list_objects(services: Services, request: Request) -> HttpResponse:
@@ -163,58 +161,6 @@ async def plan_application(services: Services, request: Request) -> HttpResponse
     return json_response(gitops_forms.sync_plan_form(made, prune=prune, stale=stale))
 
 
-async def get_plan(services: Services, request: Request) -> HttpResponse:
-    """Return a plan that waits for a person."""
-    review, _ = require_gitops(services)
-    context, kept = review.waiting_plan(request.params["project"], request.params["id"])
-    return json_response(gitops_forms.waiting_plan_form(context, kept))
-
-
-async def list_application_drifts(services: Services, request: Request) -> HttpResponse:
-    """List drifts, newest first: the open ones, those in one state, or with `state=all` every one.
-
-    `type` is the kind of drift; a drift of several kinds matches each of them.
-    """
-    review, ledger_store = require_gitops(services)
-    query = request.known_query("state", "application", "type", "namespace", "limit")
-    state, kind = query.get("state", "open"), query.get("type", "")
-    _check_one_of(state, _DRIFT_STATES, "state")
-    _check_one_of(kind, ("", *DriftKind), "type")
-    limit = request.number("limit", default=MAX_ROWS, high=MAX_ROWS)
-    project = request.params["project"]
-    name = query.get("application", "")
-    found: list[ObjectDrift] = []
-    if state in ("all", DriftState.RESOLVED):
-        chosen, gone = await list_with_departed(review, ledger_store, project, name)
-        found += gone
-        for context in chosen:
-            id = str(context.application.id)
-            found += await _read_drifts(
-                ledger_store, project, application=id, state="closed", limit=limit
-            )
-    else:
-        chosen = [review.application(project, name)] if name else review.applications(project)
-    found += [drift for context in chosen for drift in context.state.drifts.values()]
-    namespace = query.get("namespace", "")
-    wanted = [
-        drift
-        for drift in found
-        if state in ("open", "all", drift.state)
-        and (not kind or kind in drift.kinds)
-        and namespace in ("", drift.object.namespace)
-    ]
-    wanted.sort(key=lambda drift: (drift.first_seen, drift.id), reverse=True)
-    return json_response(
-        ApplicationDriftListForm(drifts=[drift_to_json(drift) for drift in wanted[:limit]])
-    )
-
-
-async def get_application_drift(services: Services, request: Request) -> HttpResponse:
-    """Return one drift, open or ended."""
-    found = await find_application_drift(services, request.params["project"], request.params["id"])
-    return json_response(drift_to_json(found))
-
-
 async def find_application_drift(services: Services, project: str, id: str) -> ObjectDrift:
     """Return a drift of a project, from the controller or from the ledger."""
     review, ledger_store = require_gitops(services)
@@ -249,11 +195,12 @@ def translate_cluster_refusals() -> Iterator[None]:
 
 
 def _parse_flag(text: str, name: str) -> bool:
-    _check_one_of(text, ("true", "false"), name)
+    check_one_of(text, ("true", "false"), name)
     return text == "true"
 
 
-def _check_one_of(text: str, known: Sequence[str], name: str) -> None:
+def check_one_of(text: str, known: Sequence[str], name: str) -> None:
+    """Refuse a parameter that has none of the values that mean something."""
     if text not in known:
         shown = ", ".join(each for each in known if each)
         raise HttpError(400, "invalid", f"The parameter {name} is one of {shown}.")
@@ -279,10 +226,10 @@ async def list_journal(services: Services, request: Request) -> HttpResponse:
     query = request.known_query("application", "subject", "since", "before", "limit")
     limit = request.number("limit", default=100, high=MAX_JOURNAL_ROWS)
     before = request.number("before", default=0, high=2**62, low=0)
-    ledger_store, names = await _find_application_names(
+    ledger_store, names = await find_application_names(
         services, request.params["project"], query.get("application", "")
     )
-    project, since = request.params["project"], _parse_since(query.get("since"))
+    project, since = request.params["project"], parse_time(query.get("since"), "since")
     found: list[JournalEntry] = []
     for name in names:
         lines = iter_entries(
@@ -304,7 +251,7 @@ async def list_journal(services: Services, request: Request) -> HttpResponse:
     page = found[:limit]
     more = page[-1].seq if len(page) == limit else None
     return json_response(
-        JournalForm(entries=[gitops_forms.journal_entry_form(entry) for entry in page], next=more)
+        JournalForm(entries=[reshape(JournalEntryForm, entry) for entry in page], next=more)
     )
 
 
@@ -318,31 +265,16 @@ async def export_history(services: Services, request: Request) -> HttpStream:
     if what not in ("drifts", "journal"):
         raise HttpError(400, "invalid", "The parameter what is either drifts or journal.")
     project = request.params["project"]
-    ledger_store, names = await _find_application_names(
+    ledger_store, names = await find_application_names(
         services, project, query.get("application", "")
     )
+    export = export_journal if what == "journal" else export_drifts
     chunks = (
-        _journal_chunks(ledger_store, names, project)
-        if what == "journal"
-        else _drift_chunks(ledger_store, names, project)
+        line
+        for name in names
+        async for line in export(ledger_store, application=name, project=project)
     )
     return HttpStream(headers=[(b"content-type", JSON_LINES.encode())], chunks=chunks)
-
-
-async def _journal_chunks(
-    ledger_store: LedgerStore, names: Sequence[str], project: str
-) -> AsyncIterator[bytes]:
-    for name in names:
-        async for line in export_journal(ledger_store, application=name, project=project):
-            yield line
-
-
-async def _drift_chunks(
-    ledger_store: LedgerStore, names: Sequence[str], project: str
-) -> AsyncIterator[bytes]:
-    for name in names:
-        async for line in export_drifts(ledger_store, application=name, project=project):
-            yield line
 
 
 async def receive_webhook(services: Services, request: Request) -> HttpResponse:
@@ -362,7 +294,7 @@ async def receive_webhook(services: Services, request: Request) -> HttpResponse:
     return HttpResponse(status=answer.status)
 
 
-async def _find_application_names(
+async def find_application_names(
     services: Services, project: str, name: str
 ) -> tuple[LedgerStore, list[str]]:
     """The applications that are asked about: one, or all of the project, gone ones too."""
@@ -381,13 +313,16 @@ async def _find_application_names(
     return ledger_store, sorted(names)
 
 
-def _parse_since(text: str | None) -> datetime | None:
+def parse_time(text: str | None, name: str) -> datetime | None:
+    """Read a parameter that is a time; in UTC unless it says otherwise. None when not given."""
     if text is None:
         return None
     try:
         found = datetime.fromisoformat(text)
-    except ValueError:
+        found = found if found.tzinfo else found.replace(tzinfo=UTC)
+        found.astimezone(UTC)  # refuses what is beyond all calendars
+    except (ValueError, OverflowError):
         raise HttpError(
-            400, "invalid", "The parameter since is a time such as 2026-11-20T18:00:00Z."
+            400, "invalid", f"The parameter {name} is a time such as 2026-11-20T18:00:00Z."
         ) from None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    return found

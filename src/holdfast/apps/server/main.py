@@ -29,11 +29,16 @@ from holdfast.apps.server.app import HttpApplication
 from holdfast.apps.server.authorize import Authorizer, StoreCache, TokenBuckets
 from holdfast.apps.server.cluster_routes import ClusterWorkloads
 from holdfast.apps.server.config import ServerConfig
+from holdfast.apps.server.identities import Identities
+from holdfast.apps.server.live_events import EventHub
 from holdfast.apps.server.metrics import ServerMetrics
+from holdfast.apps.server.page import PageFiles
+from holdfast.apps.server.pods import ReplicaConnector
 from holdfast.apps.server.protocol import make_protocol
 from holdfast.apps.server.services import Services
-from holdfast.apps.server.streams import ChangeHub
+from holdfast.apps.server.sessions import SignInLinks
 from holdfast.apps.server.supervisor import ServerSupervisor
+from holdfast.apps.server.tls import ServerTls
 from holdfast.core.errors import ConfigurationError
 
 BACKLOG = 1_024
@@ -87,16 +92,24 @@ class Server:
     async def _run(self) -> None:
         self._loop = asyncio.get_running_loop()
         config = self._config
+        tls = _open_tls(config)
         async with _open_services(config) as services, contextlib.AsyncExitStack() as stack:
             bound = stack.enter_context(_bind_socket(config))
-            services.url = _url(bound)
+            services.url = _url(bound, tls=tls is not None)
             services.store.announce(services.url, one_project=config.one_project)
             _check_one_project(services)
             await services.supervisor.start()
             stack.push_async_callback(services.supervisor.stop, leave_running=config.leave_running)
+            if services.cluster is not None:
+                projects = services.store.projects
+                await stack.enter_async_context(
+                    services.cluster.give_signs(lambda: [each.slug for each in projects()])
+                )
             if self._companion is not None:
                 await stack.enter_async_context(self._companion(services, self.stop))
-            self._listener = _Listener(services)
+            if tls is not None:
+                stack.callback(asyncio.create_task(tls.watch(config.limits.tls_check_time)).cancel)
+            self._listener = _Listener(services, tls)
             logs.event("listening", url=services.url, runner=config.runs)
             if self._asked:
                 self._listener.finish()
@@ -108,31 +121,56 @@ class Server:
 class _Listener(uvicorn.Server):
     """The HTTP side, with our signals and our order of stopping."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, tls: ServerTls | None) -> None:
         self._services = services
         limits = services.config.limits
-        super().__init__(
-            uvicorn.Config(
-                HttpApplication(services),
-                http=make_protocol(limits),
-                ws="none",
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                proxy_headers=False,
-                timeout_keep_alive=int(limits.keep_alive),
-                timeout_graceful_shutdown=int(limits.grace),
-                backlog=BACKLOG,
-            )
+        config = uvicorn.Config(
+            HttpApplication(services),
+            http=make_protocol(limits),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=int(limits.keep_alive),
+            timeout_graceful_shutdown=int(limits.grace),
+            backlog=BACKLOG,
         )
+        self._tls = tls
+        super().__init__(config)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to listen, and say so."""
-        await super().startup(sockets)
+        if self._tls is None:
+            await super().startup(sockets)
+        else:
+            await self._listen_by_tls(sockets or [], self._tls)
         self._services.ready = True
         if self._services.config.on_ready is not None:
             self._services.config.on_ready(self._services.url)
+
+    async def _listen_by_tls(self, sockets: list[socket.socket], tls: ServerTls) -> None:
+        """Do as uvicorn does, and do not wait long for a handshake: it is counted nowhere yet."""
+        await self.lifespan.startup()
+        config = self.config
+
+        def make_connection() -> asyncio.Protocol:
+            return config.http_protocol_class(  # type: ignore[call-arg]  # as uvicorn calls it
+                config=config, server_state=self.server_state, app_state=self.lifespan.state
+            )
+
+        self.servers = [
+            await asyncio.get_running_loop().create_server(
+                make_connection,
+                sock=each,
+                ssl=tls.context,
+                backlog=config.backlog,
+                ssl_handshake_timeout=self._services.config.limits.head_time,
+            )
+            for each in sockets
+        ]
+        self.started = True
 
     def finish(self) -> None:
         """Stop in order; asked for a second time, stop at once."""
@@ -157,26 +195,23 @@ class _Listener(uvicorn.Server):
 @contextlib.asynccontextmanager
 async def _open_services(config: ServerConfig) -> AsyncIterator[Services]:
     clock = SystemClock()
+    identities = Identities.open(config.people, clock)
     store = Store.open(
         config.db, mode=OpenMode.SERVER, clock=clock, accept_rollback=config.accept_rollback
     )
     with contextlib.closing(store):
-        limits, metrics, hub, cache = (
-            config.limits,
-            ServerMetrics(),
-            ChangeHub(),
-            StoreCache(store),
-        )
-        supervisor = ServerSupervisor(
-            store, _make_runner(config, clock, lambda: supervisor), hub, metrics
-        )
+        limits, metrics, hub, cache = config.limits, ServerMetrics(), EventHub(), StoreCache(store)
+        reports: asyncio.Queue[RunEvent | None] = asyncio.Queue()
+        runner = _make_runner(config, clock, reports.put_nowait) if config.runs else None
+        supervisor = ServerSupervisor(store, runner, reports, hub, metrics)
         if config.cluster is None:
             metrics.watch_phases(supervisor.phases)
         rate = config.rate
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=limits.connect_time)
-        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=15)
+        connector = ReplicaConnector(limit=0, keepalive_timeout=15)
         async with (
-            _open_cluster(config, clock) as cluster,
+            contextlib.aclosing(identities),
+            _open_cluster(config, connector, metrics, clock) as cluster,
             aiohttp.ClientSession(
                 connector=connector,
                 timeout=timeout,
@@ -192,6 +227,13 @@ async def _open_services(config: ServerConfig) -> AsyncIterator[Services]:
                 authorizer=Authorizer(
                     store,
                     cache,
+                    config=config,
+                    person_grants=identities.grants,
+                    sign_ins=TokenBuckets(
+                        rate=limits.sign_in_rate,
+                        burst=limits.sign_in_rate * 10,
+                        monotonic=clock.monotonic,
+                    ),
                     failures=TokenBuckets(
                         rate=limits.failure_rate,
                         burst=limits.failure_rate * 10,
@@ -206,33 +248,30 @@ async def _open_services(config: ServerConfig) -> AsyncIterator[Services]:
                 supervisor=supervisor,
                 session=session,
                 cluster=cluster,
+                identities=identities,
+                sign_in_links=SignInLinks(clock.monotonic),
                 closing=asyncio.Event(),
+                page=PageFiles.open(),
             )
 
 
 @contextlib.asynccontextmanager
 async def _open_cluster(
-    config: ServerConfig, clock: SystemClock
+    config: ServerConfig, connector: ReplicaConnector, metrics: ServerMetrics, clock: SystemClock
 ) -> AsyncIterator[ClusterWorkloads | None]:
     if config.cluster is None:
         yield None
         return
-    async with contextlib.aclosing(ClusterWorkloads.open(config.cluster, clock)) as cluster:
+    opened = ClusterWorkloads.open(config.cluster, connector, metrics, clock)
+    async with contextlib.aclosing(opened) as cluster:
         yield cluster
 
 
 def _make_runner(
-    config: ServerConfig, clock: SystemClock, owner: Callable[[], ServerSupervisor]
-) -> Runner | None:
-    if not config.runs:
-        return None
-    home = config.home or _runner_home(config.db)
-
-    def report(happened: RunEvent) -> None:
-        owner().report(happened)
-
+    config: ServerConfig, clock: SystemClock, report: Callable[[RunEvent], None]
+) -> Runner:
     return Runner(
-        home=home,
+        home=config.home or _runner_home(config.db),
         secrets=config.secrets_dir or config.db.parent / "secrets",
         clock=clock,
         report=report,
@@ -287,6 +326,17 @@ def _bind_error(config: ServerConfig, error: OSError) -> ConfigurationError:
     )
 
 
-def _url(bound: socket.socket) -> str:
+def _open_tls(config: ServerConfig) -> ServerTls | None:
+    if config.tls_cert is None and config.tls_key is None:
+        return None
+    if config.tls_cert is None or config.tls_key is None:
+        raise ConfigurationError(
+            "TLS needs a certificate and its key.", hint="Give both: --tls-cert and --tls-key."
+        )
+    return ServerTls(config.tls_cert, config.tls_key)
+
+
+def _url(bound: socket.socket, *, tls: bool) -> str:
     host, port = bound.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "https" if tls else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

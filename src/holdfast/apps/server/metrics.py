@@ -59,6 +59,11 @@ class ServerMetrics:
         self.retries = Counter(
             "holdfast_proxy_retries", "Requests given to another replica", registry=new
         )
+        self.endpoints_refused = Counter(
+            "holdfast_proxy_endpoints_refused",
+            "Namespaces whose EndpointSlices the server may not read",
+            registry=new,
+        )
         self.commits = Counter(
             "holdfast_store_commits", "Commits that changed workloads", registry=new
         )

@@ -8,10 +8,11 @@ as the client has seen nothing and the body is still at hand.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from io import BytesIO
 
 import aiohttp
 import msgspec
@@ -19,7 +20,9 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from holdfast.adapters.runner import ReplicaLease
+from holdfast.adapters.store import WorkloadRecord
 from holdfast.apps.server.authorize import find_keyed_record
+from holdfast.apps.server.config import MEBIBYTE
 from holdfast.apps.server.errors import HttpError
 from holdfast.apps.server.request import (
     ClientDisconnected,
@@ -87,73 +90,113 @@ class ServedWorkload:
 
     id: WorkloadId
     fields: Fields
-    acquire: Callable[[], ReplicaLease | None]
-    """Take a replica for one request; None while there is none."""
+    acquire: Callable[[Collection[str]], ReplicaLease | None]
+    """Take a replica for one request, and none of those given; None while there is none."""
     status: Callable[[], Status]
+    wake: Callable[[Collection[str]], Awaitable[ReplicaLease | None]] | None = None
+    """Wait for a replica, and none of those given, and take it; gives None where it waited in vain,
+    or where one of those given is still there. None for a workload that always has replicas."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpstreamRequest:
+    """What is sent to a replica."""
+
+    method: str
+    path: str
+    """Below `/v1/`, with its query."""
+    headers: CIMultiDict[str]
+    body: bytes | _Upload
 
 
 async def proxy_request(services: Services, request: Request) -> HttpResponse | HttpStream:
     """Pass a request to the workload that the key opens."""
-    record = find_keyed_record(services.store, services.cache, request)
+    record = find_keyed_record(services.store, services.cache, request, request.params["workload"])
+    return await forward_request(services, request, serve_record(services, record))
+
+
+def serve_record(services: Services, record: WorkloadRecord) -> ServedWorkload:
+    """Say how a workload of this machine is reached."""
     supervisor = services.supervisor
-    served = ServedWorkload(
+    return ServedWorkload(
         id=record.id,
         fields=record.fields,
         acquire=partial(supervisor.acquire, record.uid),
         status=partial(supervisor.status, record.uid),
     )
-    return await forward_request(services, request, served)
 
 
 async def forward_request(
-    services: Services, request: Request, served: ServedWorkload
+    services: Services, request: Request, served: ServedWorkload, body: bytes | None = None
 ) -> HttpResponse | HttpStream:
-    """Pass a request that was let in to its workload."""
+    """Pass a request that was let in to its workload; `body` where it was read already."""
     limits = services.config.limits
-    check_body(request, limits.data_body)
-    length = declared_length(request)
-    if length is None and b"transfer-encoding" not in request.headers:
-        length = 0
-    upload = None
-    body = b""
-    if length is not None and length <= limits.replay_body:
-        body = await read_body(request, limits.replay_body)
+    sent: bytes | _Upload
+    if body is not None:
+        sent = body
     else:
-        upload = _Upload(request, limits.data_body)
-    async with watch_client(
-        services, request, until_closing=False, body_read=upload.done if upload else None
-    ) as watch:
-        if upload is None:
-            return await _forward_with_retries(services, request, served, body)
-        return await _forward_once(services, request, served, upload)
+        check_body(request, limits.data_body)
+        length = declared_length(request)
+        if length is None and b"transfer-encoding" not in request.headers:
+            length = 0
+        if length is not None and length <= limits.replay_body:
+            sent = await read_body(request, limits.replay_body)
+        else:
+            sent = _Upload(request, limits.data_body)
+    query = request.scope["query_string"].decode("ascii")
+    path = request.params["path"]
+    upstream = UpstreamRequest(
+        method=request.method,
+        path=f"{path}?{query}" if query else path,
+        headers=_request_headers(request),
+        body=sent,
+    )
+    return await ask_replica(services, request, served, upstream)
+
+
+async def ask_replica(
+    services: Services, request: Request, served: ServedWorkload, upstream: UpstreamRequest
+) -> HttpResponse | HttpStream:
+    """Send a request to a replica, and to another one where that is safe.
+
+    Ends when the client of `request` leaves, or may no longer ask.
+    """
+    body = upstream.body
+    uploaded = None if isinstance(body, bytes) else body.done
+    async with watch_client(services, request, until_closing=False, body_read=uploaded) as watch:
+        if isinstance(body, bytes):
+            return await _forward_with_retries(services, served, upstream)
+        return await _forward_once(services, served, upstream, body)
     raise ClientDisconnected if watch.ended is StreamEnd.LEFT else _revoked()
 
 
 async def _forward_with_retries(
-    services: Services, request: Request, served: ServedWorkload, body: bytes
+    services: Services, served: ServedWorkload, upstream: UpstreamRequest
 ) -> HttpResponse | HttpStream:
     tried: list[str] = []
+    lease = await _acquire_lease(services, served)
     while True:
-        lease = _acquire_lease(services, served)
-        if lease.replica in tried or len(tried) >= MAX_ATTEMPTS:
-            lease.release()
+        tried.append(lease.replica)
+        with suppress(aiohttp.ClientConnectionError, aiohttp.ClientPayloadError):
+            return await _send_to_replica(services, served, upstream, lease)
+        another = None
+        if len(tried) < MAX_ATTEMPTS:
+            another = served.acquire(tried)
+            if another is None and served.wake is not None:
+                another = await served.wake(tried)
+        if another is None:
             services.metrics.proxied.labels("unreachable").inc()
             raise _unreachable()
-        if tried:
-            services.metrics.retries.inc()
-        tried.append(lease.replica)
-        # A replica that failed is doubted, so the next lease prefers another.
-        with suppress(aiohttp.ClientConnectionError, aiohttp.ClientPayloadError):
-            return await _send_to_replica(services, request, served, body, lease)
+        services.metrics.retries.inc()
+        lease = another
 
 
 async def _forward_once(
-    services: Services, request: Request, served: ServedWorkload, upload: _Upload
+    services: Services, served: ServedWorkload, upstream: UpstreamRequest, upload: _Upload
 ) -> HttpResponse | HttpStream:
     try:
-        return await _send_to_replica(
-            services, request, served, upload, _acquire_lease(services, served)
-        )
+        lease = await _acquire_lease(services, served)
+        return await _send_to_replica(services, served, upstream, lease)
     except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError) as error:
         if upload.problem is not None:
             raise upload.problem from error
@@ -162,24 +205,23 @@ async def _forward_once(
 
 
 async def _send_to_replica(
-    services: Services,
-    request: Request,
-    served: ServedWorkload,
-    body: bytes | _Upload,
-    lease: ReplicaLease,
+    services: Services, served: ServedWorkload, upstream: UpstreamRequest, lease: ReplicaLease
 ) -> HttpResponse | HttpStream:
     """Send the request and wait for the head of the answer. The lease is given back always."""
-    limits = services.config.limits
+    limits, body = services.config.limits, upstream.body
     answer: aiohttp.ClientResponse | None = None
     kept = False
     try:
         sent = _with_model_name(body, served, lease) if isinstance(body, bytes) else aiter(body)
         async with asyncio.timeout(limits.answer_time):
             answer = await services.session.request(
-                request.method,
-                _replica_url(request, lease),
-                headers=_request_headers(request),
-                data=sent or None,
+                upstream.method,
+                URL(f"{lease.url}/v1/{upstream.path}", encoded=True),
+                headers=upstream.headers,
+                # Large bytes at one go would hold everybody up while they are written.
+                data=BytesIO(sent)
+                if isinstance(sent, bytes) and len(sent) > MEBIBYTE
+                else sent or None,
                 skip_auto_headers=_SKIPPED_AUTO_HEADERS,
                 allow_redirects=False,
             )
@@ -187,7 +229,7 @@ async def _send_to_replica(
                 raise _not_http()
             headers = _response_headers(answer, lease)
             length = answer.content_length
-            if (length is not None and length <= _MAX_BUFFERED) or request.method == "HEAD":
+            if (length is not None and length <= _MAX_BUFFERED) or upstream.method == "HEAD":
                 whole = HttpResponse(
                     status=answer.status, body=await answer.read(), headers=headers
                 )
@@ -285,8 +327,10 @@ class _Upload:
             self.done.set()
 
 
-def _acquire_lease(services: Services, served: ServedWorkload) -> ReplicaLease:
-    lease = served.acquire()
+async def _acquire_lease(services: Services, served: ServedWorkload) -> ReplicaLease:
+    lease = served.acquire(())
+    if lease is None and served.wake is not None:
+        lease = await served.wake(())
     if lease is not None:
         return lease
     services.metrics.proxied.labels("not_ready").inc()
@@ -308,18 +352,14 @@ def _with_model_name(body: bytes, served: ServedWorkload, lease: ReplicaLease) -
         fields = _BODY_DECODER.decode(body)
         if bytes(fields.get("model", b"")) == slug:
             model = served.fields.get("model")
+            if model is None:  # it answers to the slug by itself
+                return body
             canary = served.fields.get("canary")
             if lease.group == "canary" and isinstance(canary, dict):
                 model = canary.get("model", model)
             fields["model"] = msgspec.Raw(msgspec.json.encode(model))
             return msgspec.json.encode(fields)
     return body
-
-
-def _replica_url(request: Request, lease: ReplicaLease) -> URL:
-    query = request.scope["query_string"].decode("ascii")
-    path = f"{lease.url}/v1/{request.params['path']}"
-    return URL(f"{path}?{query}" if query else path, encoded=True)
 
 
 def _request_headers(request: Request) -> CIMultiDict[str]:

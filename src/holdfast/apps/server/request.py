@@ -20,11 +20,12 @@ from holdfast.apps.server.errors import HttpError
 from holdfast.core.check import unknown_problem
 from holdfast.core.errors import MAX_PROBLEMS, Problem
 from holdfast.core.live import Writer
+from holdfast.core.people import actor_text
 from holdfast.core.redact import credential_in
 from holdfast.core.tree import Tree
 
 if TYPE_CHECKING:
-    from holdfast.adapters.store import Token
+    from holdfast.adapters.store import SignedInSession, Token
 
 # Any: these three are ASGI's own shapes.
 AsgiScope: TypeAlias = MutableMapping[str, Any]
@@ -37,6 +38,8 @@ encode_json = msgspec.json.Encoder().encode
 
 _SAFE_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
 _MAX_QUERY_FIELDS = 32
+PAGE_MANAGER = "holdfast-ui"
+"""The writer of what is done on the page, whatever the browser calls itself."""
 _PROCESS_PREFIX = secrets.token_hex(4)
 """Sets the request ids of this process apart from those of others."""
 _REQUEST_COUNT = itertools.count(1)
@@ -49,6 +52,8 @@ class HttpResponse:
     status: int = 200
     body: bytes = b""
     headers: Headers = field(default_factory=list)
+    own_caching: bool = False
+    """True where its headers say how it may be kept. Anything else is kept by nobody."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -81,6 +86,7 @@ class Request:
         "params",
         "receive",
         "scope",
+        "session",
         "token",
     )
 
@@ -90,6 +96,8 @@ class Request:
         self.method: str = scope["method"]
         self.params: Mapping[str, str] = {}
         self.token: Token | None = None
+        self.session: SignedInSession | None = None
+        """Set where a cookie brought the credential."""
         self.body_size = 0
         """How many bytes of a body were read."""
         self._request_id: str | None = None
@@ -179,10 +187,19 @@ class Request:
         product = agent.split("/", 1)[0].split(" ", 1)[0][:64]
         manager = product if product and _SAFE_CHARACTERS.issuperset(product) else "unknown"
         return Writer(
-            manager=manager,
-            actor=self.token.name if self.token else None,
+            manager=PAGE_MANAGER if self.session else manager,
+            actor=self.writer_name,
             operation=operation,
         )
+
+    @property
+    def writer_name(self) -> str | None:
+        """The name on the token, or the person where one is signed in."""
+        if self.token is None:
+            return None
+        if self.session is not None and self.session.person is not None:
+            return actor_text(self.token.name, person=self.session.person)
+        return self.token.name
 
 
 _SINGLE_HEADERS = frozenset(

@@ -52,6 +52,8 @@ class ApiRoute:
     credential: RouteCredential
     scope: TokenScope | None = None
     summary: str
+    name: str = ""
+    """What the description calls it; empty for the name of its handler, if that has one route."""
     body: type | None = None
     response: type | None = None
     """The form of a successful answer; None when it has no JSON body."""
@@ -63,6 +65,13 @@ class ApiRoute:
     errors: tuple[int, ...] = ()
     """Statuses beyond those that every route of its credential can give."""
     streams: bool = False
+
+    @property
+    def operation_id(self) -> str:
+        """The name that generated clients give it: `listWorkloads`."""
+        name: str = self.name or getattr(self.handler, "__name__", "")
+        first, *more = name.split("_")
+        return first + "".join(part.capitalize() for part in more)
 
 
 _MAX_CACHED_PATHS = 4_096

@@ -14,15 +14,20 @@ from holdfast.adapters.store import Store, StoreTarget, Token, WorkloadRecord
 from holdfast.apps.server.authorize import Authorizer, StoreCache
 from holdfast.apps.server.config import ServerConfig
 from holdfast.apps.server.errors import not_found_error
+from holdfast.apps.server.identities import Identities
+from holdfast.apps.server.live_events import EventHub
 from holdfast.apps.server.metrics import ServerMetrics
-from holdfast.apps.server.streams import ChangeHub
+from holdfast.apps.server.sessions import SignInLinks
 from holdfast.apps.server.supervisor import ServerSupervisor
-from holdfast.core.capabilities import unsupported_fields
+from holdfast.core.check import unsupported_fields
 from holdfast.core.live import Live, Status, Writer
+from holdfast.core.people import parse_actor
 from holdfast.reconcile.ports import ControlTarget
 
 if TYPE_CHECKING:
     from holdfast.apps.server.cluster_routes import ClusterWorkloads
+    from holdfast.apps.server.gitops_events import ApplicationEvents
+    from holdfast.apps.server.page import PageFiles
     from holdfast.reconcile.gitops.ports import LedgerStore
     from holdfast.reconcile.gitops.review import ReviewService
 
@@ -51,18 +56,26 @@ class Services:
     cache: StoreCache
     authorizer: Authorizer
     metrics: ServerMetrics
-    hub: ChangeHub
+    hub: EventHub
+    """Which workloads change."""
     supervisor: ServerSupervisor
     session: aiohttp.ClientSession
     """To the workloads' own ports."""
+    sign_in_links: SignInLinks
+    identities: Identities
+    """The people file: who may sign in elsewhere, and what they may do."""
     closing: asyncio.Event
     """Set once the server was told to stop."""
+    page: PageFiles
+    """What a browser is given."""
     cluster: ClusterWorkloads | None = None
     """Set where a cluster keeps the workloads, and the store only projects and tokens."""
     review_service: ReviewService | None = None
     """Set where the GitOps controller runs beside the server: what people may ask and decide."""
     ledger_store: LedgerStore | None = None
     """The controller's ledger; set when `review_service` is."""
+    application_events: ApplicationEvents | None = None
+    """The live stream of applications; set when `review_service` is."""
     webhook_handler: WebhookHandler | None = None
     """Takes the webhooks of forges; set when `review_service` is."""
     url: str = ""
@@ -85,9 +98,14 @@ class Services:
             found = self._project_ids[slug] = project.id
         return found
 
+    @property
+    def public_url(self) -> str:
+        """Where clients reach this server: by its base URL, or where it listens."""
+        return self.config.base_url or self.url
+
     def status(self, record: WorkloadRecord) -> Status:
         """Say how a workload is doing and where it answers."""
-        endpoint = f"{self.url}/endpoint/{record.id.project}/{record.id.slug}/v1"
+        endpoint = f"{self.public_url}/endpoint/{record.id.project}/{record.id.slug}/v1"
         status = self.supervisor.status(record.uid)
         message = status.message
         # The published wire lets these be declared; nobody shall think that they are honoured.
@@ -97,7 +115,7 @@ class Services:
 
     def shown(self, live: Live) -> Live:
         """Say of a workload where it answers here, whatever its target calls it."""
-        endpoint = f"{self.url}/endpoint/{live.id.project}/{live.id.slug}/v1"
+        endpoint = f"{self.public_url}/endpoint/{live.id.project}/{live.id.slug}/v1"
         return replace(live, status=replace(live.status, endpoint=endpoint))
 
     def target(self, writer: Writer) -> ControlTarget:
@@ -108,6 +126,7 @@ class Services:
             self.store,
             writer=writer,
             status=self.status,
+            cost=self.supervisor.cost,
             try_again=self.supervisor.try_again,
             submit=True,
         )
@@ -118,8 +137,8 @@ class Services:
 
     def still_deciding(self, actor: str) -> bool:
         """Ask again about the token in whose name something was decided a while ago."""
-        name, _, id = actor.rpartition(" (")
-        if not name:
-            return True  # decided by other means than a token, such as a merge
-        token = self.store.token(id.removesuffix(")"))
+        decided = parse_actor(actor)
+        if not decided.token_id:
+            return True  # decided by a person, or by other means than a token, such as a merge
+        token = self.store.token(decided.token_id)
         return token is not None and self.still_good(token)

@@ -3,68 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager, suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.apps.server.request import HttpStream, Request, encode_json
-from holdfast.core.names import WorkloadId
 
 if TYPE_CHECKING:
     from holdfast.apps.server.services import Services
-
-MAX_QUEUED_CHANGES = 256
-
-
-class ChangeSubscription:
-    """One stream's queue. `get` answers None once the stream was cut."""
-
-    __slots__ = ("_cut", "_queue", "project")
-
-    def __init__(self, project: str) -> None:
-        self.project = project
-        self._queue: asyncio.Queue[WorkloadId] = asyncio.Queue(MAX_QUEUED_CHANGES)
-        self._cut = False
-
-    def put(self, workload: WorkloadId) -> None:
-        """Add a change, or cut the stream when nobody takes them."""
-        try:
-            self._queue.put_nowait(workload)
-        except asyncio.QueueFull:
-            self._cut = True
-
-    async def get(self) -> WorkloadId | None:
-        """Wait for the next change."""
-        return None if self._cut else await self._queue.get()
-
-
-class ChangeHub:
-    """All event streams of a server, by project. Used from the event loop only."""
-
-    def __init__(self) -> None:
-        self._streams: defaultdict[str, set[ChangeSubscription]] = defaultdict(set)
-
-    def publish(self, changed: Iterable[WorkloadId]) -> None:
-        """Tell every stream of the projects concerned."""
-        for workload in changed:
-            for stream in self._streams.get(workload.project, ()):
-                stream.put(workload)
-
-    def subscribe(self, project: str) -> ChangeSubscription:
-        """Open a queue."""
-        stream = ChangeSubscription(project)
-        self._streams[project].add(stream)
-        return stream
-
-    def unsubscribe(self, stream: ChangeSubscription) -> None:
-        """Close a queue."""
-        streams = self._streams[stream.project]
-        streams.discard(stream)
-        if not streams:
-            del self._streams[stream.project]
-
 
 SSE_HEADERS = [
     (b"content-type", b"text/event-stream"),
@@ -176,11 +123,12 @@ async def _event_chunks(
     services: Services, request: Request, forms: AsyncIterator[object]
 ) -> AsyncIterator[bytes]:
     with services.metrics.streams.track_inprogress():
-        async for chunk in with_pings(forms, b": alive\n\n"):
-            yield chunk if isinstance(chunk, bytes) else server_sent_event(chunk)
+        async with aclosing(with_pings(forms, b": alive\n\n")) as chunks:
+            async for chunk in chunks:
+                yield chunk if isinstance(chunk, bytes) else server_sent_event(chunk)
 
 
-async def with_pings(items: AsyncIterator[T], ping: bytes) -> AsyncIterator[T | bytes]:
+async def with_pings(items: AsyncIterator[T], ping: bytes) -> AsyncGenerator[T | bytes, None]:
     """Pass items on; after each silence, give a ping instead."""
     pending: asyncio.Task[T] | None = None
     try:

@@ -10,17 +10,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from functools import partial
 
 from holdfast.adapters.runner import ReplicaLease, RunEvent, Runner, RunSpec
 from holdfast.adapters.store import Store, Transaction, WorkloadRecord
+from holdfast.apps.server.forms import change_event
+from holdfast.apps.server.live_events import EventHub
 from holdfast.apps.server.logs import event
 from holdfast.apps.server.metrics import ServerMetrics
-from holdfast.apps.server.streams import ChangeHub
-from holdfast.core.drift import Cause, DriftKind
+from holdfast.core.cost import NO_COST, Cost
+from holdfast.core.drift import Cause, DriftKind, runtime_drift
 from holdfast.core.errors import HoldfastError
-from holdfast.core.ledger import DriftEntry, DriftRecord
+from holdfast.core.ledger import DriftEntry, DriftRecord, drift_entry_of
 from holdfast.core.live import Phase, Progress, Status, Writer
 from holdfast.core.names import WorkloadId
 from holdfast.core.tree import Fields
@@ -34,22 +36,30 @@ _HEALED_EVENTS = frozenset({"ready", "adopted"})
 _ENDED_EVENTS = frozenset({"replaced", "stopped"})
 _REPLICA_PATH = "/replicas/"
 """Where the ledger keeps the drift of a replica, by its name."""
+_RUNTIME_PATH = "/runtime/"
+"""Where it keeps what a replica serves otherwise than declared, by its name and the field."""
 
 
 class ServerSupervisor:
     """One per server. Everything here runs in the event loop."""
 
     def __init__(
-        self, store: Store, runner: Runner | None, hub: ChangeHub, metrics: ServerMetrics
+        self,
+        store: Store,
+        runner: Runner | None,
+        reports: asyncio.Queue[RunEvent | None],
+        hub: EventHub,
+        metrics: ServerMetrics,
     ) -> None:
+        """`reports` is where the runner puts what happened, in the event loop."""
         self._store = store
         self._runner = runner
+        self._reports = reports
         self._hub = hub
         self._metrics = metrics
         self._known: dict[WorkloadId, tuple[str, int]] = {}
         """The uid and generation of each workload that the runner was given."""
         self._drifts: dict[WorkloadId, dict[str, DriftRecord]] = {}
-        self._reports: asyncio.Queue[RunEvent | None] = asyncio.Queue()
         self._recorder: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -77,15 +87,17 @@ class ServerSupervisor:
             self._reports.put_nowait(None)
             await self._recorder
 
-    def report(self, happened: RunEvent) -> None:
-        """Take what the runner reports. Called in the event loop; returns at once."""
-        self._metrics.runs.labels(happened.kind).inc()
-        self._reports.put_nowait(happened)
-
     def try_again(self, uid: str) -> None:
         """Start at once what waits after a failure."""
         if self._runner is not None:
             self._runner.try_again(uid)
+
+    def cost(self, workload: WorkloadId, uid: str | None, after: Fields | None) -> Cost:
+        """Say what other fields, or none at all, do to the processes of a workload."""
+        if self._runner is None:
+            return NO_COST  # nothing runs, and nothing will be started
+        spec = RunSpec(id=workload, uid=uid or "", generation=0, fields=after or {})
+        return self._runner.cost(uid or "", None if after is None else spec)
 
     def status(self, uid: str) -> Status:
         """Say how a workload is doing."""
@@ -99,9 +111,9 @@ class ServerSupervisor:
         async for progress in self._runner.progress(uid):
             yield progress
 
-    def acquire(self, uid: str) -> ReplicaLease | None:
-        """Take a replica for one request."""
-        return None if self._runner is None else self._runner.acquire(uid)
+    def acquire(self, uid: str, tried: Collection[str] = ()) -> ReplicaLease | None:
+        """Take a replica for one request, and none of those that let it down."""
+        return None if self._runner is None else self._runner.acquire(uid, tried)
 
     async def logs(self, uid: str, *, tail: int, follow: bool) -> AsyncIterator[str]:
         """Yield log lines."""
@@ -126,7 +138,15 @@ class ServerSupervisor:
                 self._count_drift(workload)
             except HoldfastError:
                 event("follow_failed", level=logging.ERROR, exc=True, workload=str(workload))
-        self._hub.publish(changed)
+            self._publish(workload)
+
+    def _publish(self, workload: WorkloadId) -> None:
+        try:
+            record = self._store.record(workload)
+        except HoldfastError:
+            self._hub.forget(workload.project)  # what changed cannot be told
+        else:
+            self._hub.publish(workload.project, change_event(workload, record))
 
     def _follow(self, workload: WorkloadId) -> None:
         if self._runner is None:
@@ -162,6 +182,7 @@ class ServerSupervisor:
 
     async def _record_reports(self) -> None:
         while (happened := await self._reports.get()) is not None:
+            self._metrics.runs.labels(happened.kind).inc()
             try:
                 await self._store.submit(partial(_record_event, happened))
             except HoldfastError:
@@ -180,10 +201,19 @@ def _close_superseded_drifts(runner: Runner, tx: Transaction) -> None:
     """
     for drift in tx.drifts(None, limit=100_000):
         record = tx.record(drift.workload)
-        names = {entry.path.removeprefix(_REPLICA_PATH) for entry in drift.fields}
-        ours = all(entry.path.startswith(_REPLICA_PATH) for entry in drift.fields)
+        # After the prefix stands the name of the replica, and of what it serves the field.
+        names = {entry.path.split("/")[2] for entry in drift.fields if entry.path.count("/") > 1}
+        ours = all(entry.path.startswith((_REPLICA_PATH, _RUNTIME_PATH)) for entry in drift.fields)
         if record and ours and not names & runner.replicas(record.uid):
             tx.resolve_drift(drift.id, "superseded", writer=RUNNER_WRITER)
+
+
+def _resolve_runtime(tx: Transaction, workload: WorkloadId, replica: str, resolution: str) -> None:
+    """Close the drift of what a replica served."""
+    path = f"{_RUNTIME_PATH}{replica}/"
+    for drift in tx.drifts(workload.project, slug=workload.slug):
+        if any(entry.path.startswith(path) for entry in drift.fields):
+            tx.resolve_drift(drift.id, resolution, writer=RUNNER_WRITER)
 
 
 def _record_event(happened: RunEvent, tx: Transaction) -> None:
@@ -211,7 +241,15 @@ def _record_event(happened: RunEvent, tx: Transaction) -> None:
             evidence=f"{happened.message} {happened.instead}",
         )
         tx.open_drift(record.id, [entry], writer=RUNNER_WRITER)
+    elif happened.kind == "runtime-drifted":
+        fields = [runtime_drift(each) for each in happened.differences]
+        entries = [drift_entry_of(each, each.evidence) for each in fields]
+        subject = f"{_RUNTIME_PATH}{happened.replica}"
+        tx.open_drift(record.id, entries, subject=subject, writer=RUNNER_WRITER)
+    elif happened.kind == "runtime-verified":
+        _resolve_runtime(tx, record.id, happened.replica, "healed")
     elif happened.kind in _HEALED_EVENTS | _ENDED_EVENTS:
+        _resolve_runtime(tx, record.id, happened.replica, "superseded")
         resolution = "healed" if happened.kind in _HEALED_EVENTS else "superseded"
         for drift in tx.drifts(record.id.project, slug=record.id.slug):
             if any(entry.path == path for entry in drift.fields):

@@ -59,6 +59,7 @@ async def create_token(services: Services, request: Request) -> HttpResponse:
             workload_uid=uid,
             elsewhere=cluster is not None,
             expires_at=expires_at,
+            person=request.token.person if request.token else None,
             writer=request.writer("create"),
         )
 
@@ -89,10 +90,6 @@ def _check_token_request(form: TokenRequestForm) -> None:
             Problem(field="name", reason="it is not plain text.", fix="Give a short name.")
         )
     live = form.kind is TokenKind.LIVE
-    if live and form.workload is None:
-        problems.append(
-            Problem(field="workload", reason="it is missing.", fix="Name the workload's slug.")
-        )
     if live and form.scopes:
         problems.append(
             Problem(field="scopes", reason="a data key has no scopes.", fix="Leave them out.")

@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator, Mapping
 from holdfast.adapters.store import Transaction, WorkloadRecord
 from holdfast.apps.server.authorize import find_own_record
 from holdfast.apps.server.errors import HttpError, not_found_error
-from holdfast.apps.server.forms import ChangeEventForm, EnsuredForm, EnsureForm, PlanRequestForm
+from holdfast.apps.server.forms import EnsuredForm, EnsureForm, PlanRequestForm
+from holdfast.apps.server.live_events import live_events_response
 from holdfast.apps.server.request import (
     JSON_CONTENT_TYPE,
     HttpResponse,
@@ -22,15 +23,15 @@ from holdfast.apps.server.request import (
 )
 from holdfast.apps.server.services import Services
 from holdfast.apps.server.streams import event_stream_response, with_pings
-from holdfast.core.desired import Desired, desired_of
 from holdfast.core.drift import Situation, find_drift
 from holdfast.core.errors import Conflict, Problem, ValidationError
-from holdfast.core.live import Absent, Live
+from holdfast.core.live import Absent, Live, Progress
 from holdfast.core.names import WorkloadId, slug_from_name
 from holdfast.core.outcome import Outcome
-from holdfast.core.plan import Action, Step, make_plan
+from holdfast.core.plan import Action, Plan, Step, make_plan, with_cost
 from holdfast.core.show import plan_text
 from holdfast.core.tree import Fields
+from holdfast.core.workload import Desired, desired_of
 from holdfast.reconcile import reconciler
 from holdfast.wire.decode import reshape
 from holdfast.wire.ledger_v1 import (
@@ -40,7 +41,13 @@ from holdfast.wire.ledger_v1 import (
     drift_to_json,
     history_to_json,
 )
-from holdfast.wire.plan_v1 import StepForm, plan_to_json, step_from_json
+from holdfast.wire.plan_v1 import (
+    CostForm,
+    StepCostForm,
+    StepForm,
+    plan_to_json,
+    step_from_json,
+)
 from holdfast.wire.spec_v1 import spec_from_document
 from holdfast.wire.workload_v1 import (
     CreateForm,
@@ -56,19 +63,26 @@ LIST_SLICE = 25
 """Workloads that are written at one go, which takes some milliseconds."""
 
 
-def workload_form(services: Services, record: WorkloadRecord) -> WorkloadForm:
-    """Write a stored workload with how it is doing."""
-    return workload_to_json(
-        record.live(services.status(record)), project_id=services.project_id(record.id.project)
-    )
+def workload_form(services: Services, workload: WorkloadRecord | Live) -> WorkloadForm:
+    """Write a workload with how it is doing and where it answers."""
+    if isinstance(workload, WorkloadRecord):
+        live = workload.live(services.status(workload))
+    else:
+        live = services.shown(workload)
+    return workload_to_json(live, project_id=services.project_id(live.id.project))
 
 
 def workload_response(
-    services: Services, record: WorkloadRecord, *, status: int = 200
+    services: Services, workload: WorkloadRecord | Live, *, status: int = 200
 ) -> HttpResponse:
     """Answer with a workload and its entity tag."""
-    etag = f'"{record.version}"'.encode()
-    return json_response(workload_form(services, record), status=status, headers=[(b"etag", etag)])
+    form = workload_form(services, workload)
+    return json_response(form, status=status, headers=[entity_tag(workload.version)])
+
+
+def entity_tag(version: str) -> tuple[bytes, bytes]:
+    """Return the header that names a version."""
+    return (b"etag", f'"{version}"'.encode())
 
 
 async def list_workloads(services: Services, request: Request) -> HttpResponse:
@@ -151,12 +165,15 @@ async def delete_workload(services: Services, request: Request) -> HttpResponse:
 async def stream_readiness(services: Services, request: Request) -> HttpStream:
     """Follow a workload to readiness: a snapshot first, then each change, to ready or error."""
     record = find_record_by_slug(services, request)
-    return event_stream_response(services, request, _readiness_events(services, record.uid))
+    return progress_response(services, request, services.supervisor.progress(record.uid))
 
 
-async def _readiness_events(services: Services, uid: str) -> AsyncIterator[ProgressForm]:
-    async for progress in services.supervisor.progress(uid):
-        yield reshape(ProgressForm, progress)
+def progress_response(
+    services: Services, request: Request, progress: AsyncIterator[Progress]
+) -> HttpStream:
+    """Answer with each step on the way to readiness."""
+    forms = (reshape(ProgressForm, each) async for each in progress)
+    return event_stream_response(services, request, forms)
 
 
 def find_record_by_slug(services: Services, request: Request) -> WorkloadRecord:
@@ -212,7 +229,7 @@ async def get_workload(services: Services, request: Request) -> HttpResponse:
     record = services.cache.record(request.params["project"], request.params["slug"])
     if record is None:
         raise not_found_error()
-    etag = (b"etag", f'"{record.version}"'.encode())
+    etag = entity_tag(record.version)
     if has_version(request, b"if-none-match", record.version):
         return HttpResponse(status=304, headers=[etag])
     status = services.supervisor.status(record.uid)
@@ -257,13 +274,7 @@ async def perform_step(services: Services, request: Request) -> HttpResponse:
     key = idempotency_key(request)
     if key is None:
         raise HttpError(400, "bad_request", "A step needs the header Idempotency-Key.")
-    form = await read_form(request, StepForm, services.config.limits.control_body)
-    if form.project != request.params["project"]:
-        problem = Problem(
-            field="project", reason="it is not the project of the path.", fix="Send one of the two."
-        )
-        raise HttpError(400, "invalid", "The step was refused.", problems=[problem])
-    step = step_from_json(form)
+    step = await _read_step(services, request)
     target = services.target(request.writer(step.action.value))
     if step.action in (Action.CREATE, Action.UPDATE):
         reconciler.check_supported(target, [_desired_after_step(step)])
@@ -277,18 +288,29 @@ async def perform_step(services: Services, request: Request) -> HttpResponse:
         raise
     if isinstance(after, Absent):
         return HttpResponse(status=204)
-    return live_response(services, after)
+    return workload_response(services, after)
+
+
+async def _read_step(services: Services, request: Request) -> Step:
+    form = await read_form(request, StepForm, services.config.limits.control_body)
+    if form.project != request.params["project"]:
+        problem = Problem(
+            field="project", reason="it is not the project of the path.", fix="Send one of the two."
+        )
+        raise HttpError(400, "invalid", "The step was refused.", problems=[problem])
+    return step_from_json(form)
+
+
+async def estimate_step(services: Services, request: Request) -> HttpResponse:
+    """Say what a step would cost. Changes nothing."""
+    step = await _read_step(services, request)
+    cost = await services.target(request.writer("plan")).cost(step)
+    return json_response(StepCostForm(cost=reshape(CostForm, cost) if cost else None))
 
 
 def _desired_after_step(step: Step) -> Desired:
     given: Fields = {name: value for name, value in step.write.items() if value is not None}
     return Desired(id=step.id, fields=given)
-
-
-def live_response(services: Services, live: Live, *, status: int = 200) -> HttpResponse:
-    """Answer with a workload and its entity tag."""
-    form = workload_to_json(services.shown(live), project_id=services.project_id(live.id.project))
-    return json_response(form, status=status, headers=[(b"etag", f'"{live.version}"'.encode())])
 
 
 async def ensure_workload(services: Services, request: Request) -> HttpResponse:
@@ -318,20 +340,14 @@ async def ensure_workload(services: Services, request: Request) -> HttpResponse:
             f"{plan_text(ref.plan)}",
             plan=ref.plan,
         )
-    workload = (
-        workload_to_json(
-            services.shown(ref.live), project_id=services.project_id(desired.id.project)
-        )
-        if ref.live
-        else None
-    )
+    workload = workload_form(services, ref.live) if ref.live else None
     return json_response(
         EnsuredForm(outcome=ref.outcome, plan=plan_to_json(ref.plan), workload=workload)
     )
 
 
 async def plan_workloads(services: Services, request: Request) -> HttpResponse:
-    """Say what ensure would do. Changes nothing."""
+    """Say what ensure would do, and what each step costs. Changes nothing."""
     form = await read_form(request, PlanRequestForm, services.config.limits.control_body)
     if len(form.specs) > MAX_SPECS:
         raise HttpError(400, "invalid", f"One plan takes {MAX_SPECS} specs at most.")
@@ -347,14 +363,20 @@ async def plan_workloads(services: Services, request: Request) -> HttpResponse:
         if count % LIST_SLICE == 0:
             await asyncio.sleep(0)
 
-    def planned() -> bytes:
+    def compare() -> Plan:
         reconciler.check_supported(target, desired)
         pairs = zip(desired, seen, strict=True)
-        return encode_json(
-            plan_to_json(make_plan(find_drift(desired=each, live=live) for each, live in pairs))
-        )
+        return make_plan(find_drift(desired=each, live=live) for each, live in pairs)
 
-    return HttpResponse(body=await run_off_loop(request, planned), headers=[JSON_CONTENT_TYPE])
+    plan = await run_off_loop(request, compare)
+    steps: list[Step] = []
+    for count, step in enumerate(plan.steps, 1):
+        cost = None if step.action is Action.NOTHING else await target.cost(step)
+        steps.append(with_cost(step, cost))
+        if count % LIST_SLICE == 0:
+            await asyncio.sleep(0)
+    body = await run_off_loop(request, lambda: encode_json(plan_to_json(Plan(steps=tuple(steps)))))
+    return HttpResponse(body=body, headers=[JSON_CONTENT_TYPE])
 
 
 def _read_desired(document: Mapping[str, object], request: Request) -> Desired:
@@ -423,29 +445,8 @@ async def list_workload_history(services: Services, request: Request) -> HttpRes
 
 
 async def stream_workload_changes(services: Services, request: Request) -> HttpStream:
-    """Say which workloads change, from now on. A client that lags behind is cut off."""
-    return event_stream_response(
-        services, request, _change_events(services, request.params["project"])
-    )
+    """Say which workloads change, from now on or since the last event that the client has.
 
-
-async def _change_events(
-    services: Services, project: str
-) -> AsyncIterator[ChangeEventForm | bytes]:
-    stream = services.hub.subscribe(project)
-    try:
-        yield b": listening\n\n"
-        while (workload := await stream.get()) is not None:
-            yield _change_event(services, workload)
-    finally:
-        services.hub.unsubscribe(stream)
-
-
-def _change_event(services: Services, workload: WorkloadId) -> ChangeEventForm:
-    record = services.store.record(workload)
-    return ChangeEventForm(
-        project=workload.project,
-        slug=workload.slug,
-        version=record.version if record else None,
-        generation=record.generation if record else 0,
-    )
+    A client that lags behind is cut off; it comes back with its last id.
+    """
+    return live_events_response(services, request, services.hub)

@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated
 
+from holdfast.core.cost import CostKind
 from holdfast.core.custom_resource import (
     Condition,
     Count,
     Duration,
+    Moment,
     ObjectName,
     Percent,
     Slug,
@@ -66,14 +68,6 @@ Pointer = Annotated[
         description="a JSON pointer such as /spec/replicas", pattern=r"^/.*/.+", max_length=500
     ),
 ]
-Moment = Annotated[
-    str,
-    ValueFormat(
-        description="a time such as 2026-11-20T18:00:00Z",
-        pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(Z|[+-]\d\d:\d\d)$",
-        max_length=40,
-    ),
-]
 Cron = Annotated[
     str,
     ValueFormat(
@@ -108,16 +102,37 @@ class Remediation(StrEnum):
     @property
     def policy(self) -> Policy:
         """Its place on the one scale."""
-        return _POLICIES[self]
+        return _REMEDIATIONS[self].policy
+
+    @property
+    def ends_with_sync(self) -> bool:
+        """True when who asks for a sync asks for the end of such drift too, without force."""
+        return _REMEDIATIONS[self].ends_with_sync
+
+    @property
+    def awaits(self) -> str:
+        """A sentence for whoever hears of the drift: what it waits for; empty for nothing."""
+        return _REMEDIATIONS[self].awaits
 
 
-_POLICIES = {
-    Remediation.REPORT: Policy.REPORT,
-    Remediation.SELF_HEAL: Policy.HEAL,
-    Remediation.REVIEW: Policy.REVIEW,
-    Remediation.PULL_REQUEST: Policy.PULL_REQUEST,
-    Remediation.IGNORE: Policy.IGNORE,
+@dataclass(frozen=True, slots=True)
+class _RemediationTraits:
+    """How one remediation differs from the others."""
+
+    policy: Policy
+    ends_with_sync: bool = False
+    awaits: str = ""
+
+
+_REMEDIATIONS = {
+    Remediation.REPORT: _RemediationTraits(Policy.REPORT, ends_with_sync=True),
+    Remediation.SELF_HEAL: _RemediationTraits(Policy.HEAL, ends_with_sync=True),
+    Remediation.REVIEW: _RemediationTraits(Policy.REVIEW, awaits="It waits for a review."),
+    Remediation.PULL_REQUEST: _RemediationTraits(Policy.PROPOSE),
+    Remediation.IGNORE: _RemediationTraits(Policy.IGNORE),
 }
+"""What else is to be said of a remediation. `reconcile/gitops/build.py` names what carries it
+out."""
 
 
 class PullRequestKind(StrEnum):
@@ -257,6 +272,8 @@ class MatchSpec:
     managers: Annotated[tuple[Pattern, ...], NOT_EMPTY] | None = None
     """Field managers: `kubectl*`."""
     causes: Annotated[tuple[Cause, ...], NOT_EMPTY] | None = None
+    cost: Annotated[tuple[CostKind, ...], NOT_EMPTY] | None = None
+    """What it costs to put it back. A cost that nobody can tell matches none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,6 +327,8 @@ class DriftSpec:
     """Who asked for a plan cannot approve it; where nobody knows who made a change, two have to."""
     comment: bool | None = None
     """An approval needs a comment."""
+    model_heads: bool | None = None
+    """A model whose branch moved on from the commit that Git pins counts as drift of its pin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ from holdfast.core.custom_resource import (
     matches_pattern,
     without_reported,
 )
+from holdfast.core.drift import DriftKind
 from holdfast.core.errors import Problem, requires_extra
 from holdfast.core.gitops.address import (
     FORGE,
@@ -82,6 +83,11 @@ def _catch_all_is_last(routes: Sequence[RouteSpec] | None) -> bool:
     return all(route.match is not None for route in (routes or ())[:-1])
 
 
+def _names_models(routes: Sequence[RouteSpec] | None) -> bool:
+    kinds = ((route.match and route.match.drift) or () for route in routes or ())
+    return any(DriftKind.MODEL in each for each in kinds)
+
+
 def _remediates(spec: DriftSpec) -> bool:
     return spec.orphans is OrphanPolicy.REMEDIATE
 
@@ -129,6 +135,13 @@ ROUTE: tuple[ValidationRule[RouteSpec], ...] = (
         cel="!has(self.pull) || self.remediation == 'pull-request'",
         holds=lambda spec: spec.pull is None or spec.remediation is Remediation.PULL_REQUEST,
     ),
+    ValidationRule(
+        field="match.drift",
+        reason="runtime is what pods serve, which the operator finds and no Application does.",
+        fix="Leave runtime out, and set onDrift of the InferenceService.",
+        cel="!has(self.match) || !has(self.match.drift) || !('runtime' in self.match.drift)",
+        holds=lambda spec: DriftKind.RUNTIME not in ((spec.match and spec.match.drift) or ()),
+    ),
 )
 IGNORE: tuple[ValidationRule[IgnoreSpec], ...] = (
     ValidationRule(
@@ -170,6 +183,14 @@ DRIFT: tuple[ValidationRule[DriftSpec], ...] = (
         cel="!has(self.routes) || self.routes.all(r, has(r.match) || "
         "r.name == self.routes[size(self.routes) - 1].name)",
         holds=lambda spec: _catch_all_is_last(spec.routes),
+    ),
+    ValidationRule(
+        field="routes",
+        reason="one is for drift of kind model, which is looked for only with modelHeads.",
+        fix="Say modelHeads: true, or leave model out.",
+        cel="!has(self.routes) || (has(self.modelHeads) && self.modelHeads) || !self.routes.exists("
+        "r, has(r.match) && has(r.match.drift) && ('model' in r.match.drift))",
+        holds=lambda spec: bool(spec.model_heads) or not _names_models(spec.routes),
     ),
     _distinct_names("ignore", "Name each by what it hides."),
     ValidationRule(
@@ -309,7 +330,9 @@ def _sync_problems(sync: SyncSpec | None) -> Iterator[Problem]:
 
 
 def _drift_problems(drift: DriftSpec | None) -> Iterator[Problem]:
-    for place, taker in shadowed_routes((drift and drift.routes) or ()):
+    for place, taker in shadowed_routes(
+        (drift and drift.routes) or (), models=bool(drift and drift.model_heads)
+    ):
         yield Problem(
             field=f"drift.routes[{place}]",
             reason=f"it can never match: {taker} comes before it and takes all that it is for.",

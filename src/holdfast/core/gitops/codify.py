@@ -8,7 +8,7 @@ finds the file and makes the change.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from holdfast.core.align import align
 from holdfast.core.diff import same_value
@@ -54,6 +54,8 @@ class CodifyResult:
 
     files: Mapping[str, bytes | None]
     """Path from the root to the new content; None deletes."""
+    before: Mapping[str, bytes | None] = field(default_factory=dict)
+    """The same files as they are; None for one that is new."""
     lines: tuple[FileLines, ...]
     layer: str
     """The files that were chosen, for people."""

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import assert_never
 
 from holdfast.core import fight
-from holdfast.core.drift import Situation
+from holdfast.core.drift import DriftKind, Situation
 from holdfast.core.gitops.application import PullRequestKind, Remediation
 from holdfast.core.gitops.drift import DriftState, ObjectDrift
 from holdfast.core.gitops.hold import Hold
@@ -78,7 +78,7 @@ class DriftSituation:
                 drift.state is DriftState.FIGHTING and decision.until == drift.until
             ):
                 return drift
-            case Reason.POLICY if decision.action is DecisionAction.PULL_REQUEST:
+            case Reason.POLICY if decision.action is DecisionAction.PROPOSE:
                 if state not in (DriftState.HELD, DriftState.SNOOZED):
                     return drift
                 state, note = DriftState.DETECTED, ""
@@ -123,6 +123,11 @@ class DriftSituation:
                 return f"On hold by {self.hold.by}: {self.hold.reason}"
             case Reason.FOREIGN:
                 return f"{self.owner} applies this object, so it is observed and never written."
+            case Reason.UNHEALABLE if DriftKind.MODEL in drift.kinds:
+                return (
+                    "No apply can change this: what runs is as Git says, and the branch of its "
+                    "model moved on. A pull request can bump the pin."
+                )
             case Reason.UNHEALABLE:
                 return "No apply can put this back: the object is right, and its pods are not."
             case Reason.ALTERED:

@@ -6,10 +6,11 @@ matched. Its id stays while it is open, whatever is added to it or taken away.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from holdfast.core.cost import Cost
 from holdfast.core.drift import Cause, DriftKind
 from holdfast.core.gitops.application import ApplicationId, PullRequestKind, Remediation
 from holdfast.core.ledger import DriftEntry
@@ -82,6 +83,9 @@ class ObjectDrift:
     """A path of "" is the whole object: deleted, replaced, or created without Git."""
     where: str = ""
     """File and line that declare it."""
+    cost: Cost | None = field(default=None, compare=False)
+    """What it costs to put it back; None where nobody can tell. Of the moment: no part of the
+    digest, and no reason to write the drift down anew."""
     commit: str
     remediation: Remediation
     pull: PullRequestKind = PullRequestKind.CODIFY

@@ -10,14 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, dataclass_transform
 
 from holdfast.core.facts import Fact
 from holdfast.core.gitops.drift import ObjectDrift, Resolution
 from holdfast.core.gitops.guard import ApprovalRequirement
 from holdfast.core.gitops.hold import Hold
+from holdfast.core.gitops.objects import DuplicateDeclaration
 from holdfast.core.gitops.plan import SyncPlan
 from holdfast.core.gitops.records import PendingPlan, PullRequestRecord, TemporaryIgnoreRule
+from holdfast.core.gitops.source import StaleSource
 from holdfast.core.object_ref import ObjectRef
 
 CONTROLLER = "holdfast-gitops"
@@ -68,13 +70,21 @@ class JournalAction(StrEnum):
     PULL_OVERDUE = "pull-overdue"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+@dataclass(frozen=True, kw_only=True)
 class ApplicationFact(Fact):
-    """Something that happened to an application or to part of it."""
+    """Something that happened to an application or to part of it.
+
+    Every class below is a frozen dataclass with keyword arguments, without saying so.
+    """
 
     action: ClassVar[JournalAction | None] = None
     """What its line of the journal says; None for what has no line."""
     actor: str = CONTROLLER
+
+    def __init_subclass__(cls) -> None:
+        """Make a dataclass of it."""
+        dataclass(frozen=True, kw_only=True)(cls)
 
     @property
     def journal_action(self) -> JournalAction | None:
@@ -92,7 +102,6 @@ class ApplicationFact(Fact):
         return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DriftFact(ApplicationFact):
     """Something that happened to one drift, which is given as it is afterwards."""
 
@@ -109,21 +118,18 @@ class DriftFact(ApplicationFact):
         return self.drift.object
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DriftDetected(DriftFact):
     """A live object is not as declared any more."""
 
     action, event, warning = JournalAction.DETECTED, "DriftDetected", True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DriftChanged(DriftFact):
     """An open drift has other fields or values now."""
 
     action = JournalAction.CHANGED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DriftCorrected(DriftFact):
     """A drift ended: the object is as declared, or nobody declares it any more."""
 
@@ -132,28 +138,24 @@ class DriftCorrected(DriftFact):
     """True when this pass put it back."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DriftEnded(DriftCorrected):
     """A drift ended although the object differs: a rule hides it, or it is another now."""
 
     event = "DriftEnded"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DriftAbandoned(DriftFact):
     """The application of an open drift no longer exists."""
 
     action = JournalAction.RESOLVED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DriftHeld(DriftFact):
     """A drift stays while a hold lasts."""
 
     action, event = JournalAction.HELD, "DriftTolerated"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FightDetected(DriftFact):
     """What is put back does not stay."""
 
@@ -162,14 +164,12 @@ class FightDetected(DriftFact):
     since: datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AlteredByAdmission(DriftFact):
     """The server stores fields differently from what is sent, so nothing was put back."""
 
     action, event, warning = JournalAction.ALTERED, "AlteredByAdmission", True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalRequested(DriftFact):
     """A plan for a drift waits for a review."""
 
@@ -177,7 +177,6 @@ class ApprovalRequested(DriftFact):
     plan: SyncPlan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HealStarted(DriftFact):
     """A drift is about to be put back."""
 
@@ -185,21 +184,18 @@ class HealStarted(DriftFact):
     plan: SyncPlan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HealFailed(DriftFact):
     """A drift should have been put back, and was not."""
 
     action, event, warning = JournalAction.HEAL_FAILED, "ReconciliationFailed", True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalExpired(DriftFact):
     """The approval of a drift's plan does not hold any more."""
 
     action, event, warning = JournalAction.STALE, "PlanStale", True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ToleranceExpired(DriftFact):
     """A hold ended with the drift still there."""
 
@@ -210,7 +206,6 @@ class ToleranceExpired(DriftFact):
     """Why it was tolerated."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DriftDecided(DriftFact):
     """A person decided something about a drift."""
 
@@ -223,14 +218,12 @@ class DriftDecided(DriftFact):
         return self.decision
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionMerged(DriftFact):
     """A merged decision file approves that a drift is reverted."""
 
     action, event = JournalAction.APPROVED, "DriftApproved"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DriftIgnored(DriftFact):
     """A person hides a drift, or fields of it, for a while."""
 
@@ -239,7 +232,6 @@ class DriftIgnored(DriftFact):
     until: datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PullRequestOpened(DriftFact):
     """A pull request about a drift is open."""
 
@@ -248,7 +240,6 @@ class PullRequestOpened(DriftFact):
     """Of the pull request, or its branch where there is no forge."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PullRequestFact(ApplicationFact):
     """Something that happened to a pull request of ours."""
 
@@ -262,21 +253,18 @@ class PullRequestFact(ApplicationFact):
         return self.pull.drift
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PullRequestMerged(PullRequestFact):
     """A pull request was merged."""
 
     action, event = JournalAction.PULL_MERGED, "PullRequestMerged"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PullRequestRejected(PullRequestFact):
     """A person closed a pull request: the same drift is not proposed again."""
 
     action, event = JournalAction.PULL_REJECTED, "DriftRejected"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PullRequestClosed(PullRequestFact):
     """A pull request had nothing to ask any more, and was closed by us."""
 
@@ -284,7 +272,6 @@ class PullRequestClosed(PullRequestFact):
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PullRequestLeftAlone(ApplicationFact):
     """A person pushed to the branch of a pull request, so it is theirs now."""
 
@@ -298,7 +285,6 @@ class PullRequestLeftAlone(ApplicationFact):
         return self.drift.id
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PullRequestOverdue(PullRequestFact):
     """Nobody decided about a pull request in time."""
 
@@ -306,7 +292,6 @@ class PullRequestOverdue(PullRequestFact):
     ended: datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PullRequestFailed(ApplicationFact):
     """Pull requests cannot be opened or followed for now, or one cannot be made."""
 
@@ -320,7 +305,6 @@ class PullRequestFailed(ApplicationFact):
         return self.about
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SyncStarted(ApplicationFact):
     """A plan is about to be carried out."""
 
@@ -328,7 +312,6 @@ class SyncStarted(ApplicationFact):
     plan: SyncPlan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Synced(ApplicationFact):
     """A plan was carried out."""
 
@@ -336,7 +319,6 @@ class Synced(ApplicationFact):
     plan: SyncPlan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SyncFailed(ApplicationFact):
     """Some objects of a sync were not applied."""
 
@@ -344,7 +326,6 @@ class SyncFailed(ApplicationFact):
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectAltered(ApplicationFact):
     """The server stored fields of a synced object differently from what was sent."""
 
@@ -358,7 +339,6 @@ class ObjectAltered(ApplicationFact):
         return self.about
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CommitAccepted(ApplicationFact):
     """A person agreed to follow a commit of strange history."""
 
@@ -366,7 +346,6 @@ class CommitAccepted(ApplicationFact):
     commit: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HealsBlocked(ApplicationFact):
     """So much drifted at once that a person has to agree before it is healed."""
 
@@ -375,7 +354,6 @@ class HealsBlocked(ApplicationFact):
     count: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanBlocked(ApplicationFact):
     """A plan is too much, or too strange, to be carried out without a person."""
 
@@ -389,7 +367,6 @@ class PlanBlocked(ApplicationFact):
         return self.plan.id
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PendingPlanFact(ApplicationFact):
     """Something about a plan that waits for a person."""
 
@@ -401,58 +378,53 @@ class PendingPlanFact(ApplicationFact):
         return self.plan.id
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanApproved(PendingPlanFact):
     """A person agreed to a blocked plan."""
 
     action = JournalAction.APPROVED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRejected(PendingPlanFact):
     """A person said that a blocked plan is not carried out."""
 
     action = JournalAction.REJECTED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanApprovalExpired(PendingPlanFact):
     """Who approved a plan may not approve any more."""
 
     action = JournalAction.STALE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceStale(ApplicationFact):
+class SourceFact(ApplicationFact):
+    """Something that happened to the source of an application."""
+
+    repository: str
+    revision: str
+    since: datetime
+
+
+class SourceStale(SourceFact):
     """What a repository declares is unknown; what it declared last still counts."""
 
     action, event, warning = JournalAction.SOURCE_STALE, "SourceStale", True
-    repository: str
-    revision: str
-    since: datetime
-    reason: str
+    stale: StaleSource
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceRecovered(ApplicationFact):
+class SourceRecovered(SourceFact):
     """A repository that was stale can be read again."""
 
     action = JournalAction.SOURCE_RECOVERED
-    repository: str
-    revision: str
-    since: datetime
     commit: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ApplicationRefused(ApplicationFact):
     """Another application declares some of the same objects, so nothing is applied."""
 
     action, event, warning = JournalAction.DECLARED_TWICE, "DeclaredTwice", True
-    reason: str
+    duplicate: DuplicateDeclaration
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectMoved(ApplicationFact):
     """An object belongs to another application now."""
 
@@ -461,14 +433,12 @@ class ObjectMoved(ApplicationFact):
     owner: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HandedOver(ApplicationFact):
     """The application belongs to another project now."""
 
     action = JournalAction.HANDED_OVER
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ApplicationRetired(ApplicationFact):
     """The application no longer exists."""
 
@@ -477,7 +447,6 @@ class ApplicationRetired(ApplicationFact):
     """How many it had applied."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RuleExpired(ApplicationFact):
     """An ignore rule that a person added ended."""
 
@@ -490,7 +459,6 @@ class RuleExpired(ApplicationFact):
         return self.rule.drift
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HoldFact(ApplicationFact):
     """Something about a hold."""
 
@@ -507,35 +475,30 @@ class HoldFact(ApplicationFact):
         return self.hold.object
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Paused(HoldFact):
     """A person holds an application or an object."""
 
     action = JournalAction.PAUSED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PausedByAnnotation(HoldFact):
     """An annotation holds its object."""
 
     action, event = JournalAction.PAUSED, "Paused"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Resumed(HoldFact):
     """A person ended a hold before its time."""
 
     action = JournalAction.RESUMED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ResumedByAnnotation(HoldFact):
     """The annotation that held an object is gone, or does not count any more."""
 
     action, event = JournalAction.RESUMED, "Resumed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HoldRefused(HoldFact):
     """Somebody asked by annotation for a hold that is not granted."""
 
@@ -544,7 +507,6 @@ class HoldRefused(HoldFact):
     """True where annotations hold nothing at all."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HoldExpired(HoldFact):
     """The time of a hold is over."""
 

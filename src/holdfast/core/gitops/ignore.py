@@ -11,9 +11,12 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from fnmatch import fnmatchcase
 
 from holdfast.core.errors import ConfigurationError, Problem
 from holdfast.core.gitops.application import IgnoreSpec
+from holdfast.core.glob import compiled_glob
+from holdfast.core.ledger import DriftEntry
 from holdfast.core.object_ref import ObjectRef, ref_of
 from holdfast.core.ownership.ignore import IgnoreRule, concerns_security
 from holdfast.core.redact import quote_text
@@ -57,6 +60,25 @@ def ignore_rule_of(spec: IgnoreSpec) -> IgnoreRule:
         lands=bool(spec.lands),
         same_as=spec.same_as,
     )
+
+
+def would_hide(rule: IgnoreRule, ref: ObjectRef, entry: DriftEntry) -> bool:
+    """True when a rule with a path would hide a field of a drift that is open now."""
+    parts = tuple(part for part in re.split(r"[.\[\]]+", entry.path) if part)
+    if not parts or (concerns_security(parts, ref.kind) and not rule.security):
+        return False
+    patterns = (
+        (ref.kind, rule.kind),
+        (ref.name, rule.object_name),
+        (ref.namespace, rule.namespace),
+    )
+    if not all(fnmatchcase(text, pattern) for text, pattern in patterns):
+        return False
+    if rule.manager is not None:
+        writer = entry.writer.manager if entry.writer else ""
+        if not writer or not fnmatchcase(writer, rule.manager):
+            return False
+    return rule.glob is None or compiled_glob(rule.glob).matches(entry.path)
 
 
 def annotated_rules(item: Fields) -> ParsedIgnoreRules:

@@ -14,16 +14,18 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from urllib.parse import quote
 
+from holdfast.core.cost import describe_cost
 from holdfast.core.drift import DriftKind
 from holdfast.core.fight import API_SERVER
 from holdfast.core.gitops import facts
-from holdfast.core.gitops.application import ApplicationId, Remediation
+from holdfast.core.gitops.application import ApplicationId
 from holdfast.core.gitops.drift import ObjectDrift
 from holdfast.core.gitops.facts import CONTROLLER, ApplicationFact, JournalAction
 from holdfast.core.gitops.notification import Notice, Severity
 from holdfast.core.gitops.wording import drift_writers, message_of
 from holdfast.core.ledger import DriftEntry
 from holdfast.core.object_ref import ObjectRef
+from holdfast.core.page_links import application_link, drift_link, plan_link, project_link
 from holdfast.core.redact import MASK, is_reference, names_a_secret, redact, redact_tree
 from holdfast.core.show import readable_value
 from holdfast.core.text_style import escape_unprintable
@@ -54,14 +56,39 @@ class NoticeSubject:
         return str(self.object) if self.object else self.application
 
 
+def link_of(fact: ApplicationFact, application: ApplicationId, project: str, base_url: str) -> str:
+    """Where the page shows what a fact is about; empty where no base URL is set."""
+    match fact:
+        case facts.DriftFact(drift=drift) | facts.PullRequestLeftAlone(drift=drift):
+            found = drift_link(base_url, project, drift.id)
+        case facts.PullRequestFact(pull=pull):
+            found = drift_link(base_url, project, pull.drift)
+        case facts.PlanBlocked(plan=plan):
+            found = plan_link(base_url, project, plan.id)
+        case facts.PendingPlanFact(plan=pending):
+            found = plan_link(base_url, project, pending.id)
+        case facts.HoldFact():
+            found = project_link(base_url, project, "holds")
+        case _:
+            found = application_link(base_url, project, application.label)
+    return found or ""
+
+
 def notice_of(
-    fact: ApplicationFact, application: ApplicationId, at: datetime, cluster: str = ""
+    fact: ApplicationFact,
+    application: ApplicationId,
+    at: datetime,
+    cluster: str = "",
+    link: str = "",
 ) -> Notice | None:
-    """Make the notice of a fact; None for those that nobody outside is told of."""
-    about = NoticeSubject(application=str(application), at=at, cluster=cluster)
+    """Make the notice of a fact; None for those that nobody outside is told of.
+
+    `link` is where the page shows it; without one, a drift is linked to its pull request.
+    """
+    about = NoticeSubject(application=str(application), at=at, cluster=cluster, url=link)
     match fact:
         case facts.DriftFact(drift=drift) | facts.PullRequestFact(drift=ObjectDrift() as drift):
-            about = replace(about, object=drift.object, drift=drift.id, url=drift.url)
+            about = replace(about, object=drift.object, drift=drift.id, url=link or drift.url)
             return _drift_notice(fact, drift, about)
         case facts.HealsBlocked():
             return _blocked(about, "", [fact.requirement.message], fact.count)
@@ -75,9 +102,9 @@ def notice_of(
                 Severity.WARNING,
                 *_source_marks(fact),
                 title=f"The source of {about} is stale",
-                text=f"{_sentence(fact.reason)} Since {_format_time(fact.since)} the state of "
+                text=f"{_sentence(message_of(fact))} Since {_format_time(fact.since)} the state of "
                 f"{fact.revision} is unknown, so what was declared last still counts.",
-                facts={**_source_facts(fact), "reason": fact.reason},
+                facts={**_source_facts(fact), "reason": message_of(fact)},
             )
         case facts.SourceRecovered():
             return _notice(
@@ -102,30 +129,9 @@ def _drift_notice(fact: ApplicationFact, drift: ObjectDrift, about: NoticeSubjec
         case facts.DriftHeld():
             return _tolerated(drift, about)
         case facts.DriftDecided(decision=JournalAction.APPROVED):
-            actor, comment = fact.actor, fact.comment
-            return _notice(
-                about,
-                "drift.approved",
-                Severity.INFO,
-                drift.plan,
-                title=f"Plan for {about} was approved",
-                text=f"{actor} approved it. {_sentence(comment)}",
-                facts={"actor": actor, "plan": drift.plan, "comment": comment},
-                who=actor,
-            )
+            return _decided(fact, about, "approved", "comment", drift.plan)
         case facts.DriftDecided(decision=JournalAction.REJECTED):
-            actor, reason = fact.actor, fact.comment
-            return _notice(
-                about,
-                "drift.rejected",
-                Severity.INFO,
-                drift.plan,
-                reason,
-                title=f"Plan for {about} was rejected",
-                text=f"{actor} rejected it. {_sentence(reason)}",
-                facts={"actor": actor, "plan": drift.plan, "reason": reason},
-                who=actor,
-            )
+            return _decided(fact, about, "rejected", "reason", drift.plan, fact.comment)
         case facts.PullRequestOpened(url=url):
             return _codified(about, url, merged=False)
         case facts.PullRequestMerged(pull=pull):
@@ -153,19 +159,24 @@ def _drift_notice(fact: ApplicationFact, drift: ObjectDrift, about: NoticeSubjec
 def _detected(drift: ObjectDrift, about: NoticeSubject) -> Notice:
     writer = " and ".join(drift_writers(drift))
     by = f" by {writer}" if writer else ""
-    asks = " It waits for a review." if drift.remediation is Remediation.REVIEW else ""
+    title = f"{about} drifted ({', '.join(drift.kinds) or DriftKind.RESOURCE})"
+    text = f"{about} of {about.application} was changed{by}. {drift.remediation.awaits}".rstrip()
+    text += f"\n{_field_lines(drift.entries)}\nPutting it back: {describe_cost(drift.cost)}."
+    if DriftKind.MODEL in drift.kinds:
+        title = f"{about}: the branch of its model moved on"
+        text = f"What runs of {about.application} is as Git says.\n{_field_lines(drift.entries)}"
     return _notice(
         about,
         "drift.detected",
         Severity.WARNING,
-        title=f"{about} drifted ({', '.join(drift.kinds) or DriftKind.RESOURCE})",
-        text=f"{about} of {about.application} was changed{by}.{asks}\n"
-        f"{_field_lines(drift.entries)}",
+        title=title,
+        text=text,
         facts={
             "kinds": [kind.value for kind in drift.kinds],
             "fields": _field_data(drift.entries),
             "writer": writer,
             "remediation": drift.remediation.value,
+            "cost": drift.cost.kind.value if drift.cost else None,
         },
         who=writer,
     )
@@ -184,6 +195,21 @@ def _healed(drift: ObjectDrift, about: NoticeSubject) -> Notice:
         text=f"{about} of {about.application} was put back.{by}\n{_field_lines(drift.entries)}",
         facts={"actor": actor, "fields": _field_data(drift.entries)},
         who=actor,
+    )
+
+
+def _decided(
+    fact: facts.DriftDecided, about: NoticeSubject, word: str, comment_key: str, *marks: str
+) -> Notice:
+    return _notice(
+        about,
+        f"drift.{word}",
+        Severity.INFO,
+        *marks,
+        title=f"Plan for {about} was {word}",
+        text=f"{fact.actor} {word} it. {_sentence(fact.comment)}",
+        facts={"actor": fact.actor, "plan": fact.drift.plan, comment_key: fact.comment},
+        who=fact.actor,
     )
 
 
@@ -270,11 +296,11 @@ def _blocked(about: NoticeSubject, plan: str, reasons: Sequence[str], changes: i
     )
 
 
-def _source_marks(fact: facts.SourceStale | facts.SourceRecovered) -> tuple[str, ...]:
+def _source_marks(fact: facts.SourceFact) -> tuple[str, ...]:
     return fact.repository, fact.revision, fact.since.isoformat()
 
 
-def _source_facts(fact: facts.SourceStale | facts.SourceRecovered) -> Fields:
+def _source_facts(fact: facts.SourceFact) -> Fields:
     return {
         "repository": fact.repository,
         "revision": fact.revision,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from holdfast.core.cost import Cost
 from holdfast.core.gitops.application import ApplicationId
 from holdfast.core.gitops.source import DeclaredObject
 from holdfast.core.object_ref import ObjectRef
@@ -53,6 +54,14 @@ class ForeignOwner(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DuplicateDeclaration:
+    """An object that two applications declare: only the owner applies it."""
+
+    object: ObjectRef
+    owner: ApplicationId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedObject:
     """One object: what is declared, what is there, and how the two stand."""
 
@@ -74,6 +83,9 @@ class ObservedObject:
     """True when it is in the inventory: we put it there."""
     found: tuple[str, ...] = ()
     """Paths of what others had on it when it was taken over."""
+    cost: Cost | None = None
+    """What it costs to create one that is absent, or to delete one that is not declared; what a
+    field costs stands with the field."""
     message: str = ""
 
     @property

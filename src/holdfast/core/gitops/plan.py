@@ -11,6 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TypeVar
 
+from holdfast.core.cost import join_costs
+from holdfast.core.drift import Cause, DriftKind
 from holdfast.core.gitops.application import Application, ApplicationId
 from holdfast.core.gitops.drift import ObjectDrift, entry_of
 from holdfast.core.gitops.objects import (
@@ -20,28 +22,24 @@ from holdfast.core.gitops.objects import (
     SyncStatus,
 )
 from holdfast.core.gitops.owners import foreign_settings_of
-from holdfast.core.gitops.records import AppliedObject
+from holdfast.core.gitops.records import MAX_PLANNED_FIELDS, AppliedObject, PlannedField
 from holdfast.core.gitops.source import DeclaredObject
 from holdfast.core.ledger import DriftEntry
+from holdfast.core.object_plan import ObjectStep, StepReason, fields_to_show
 from holdfast.core.object_ref import ObjectRef
 from holdfast.core.ownership.canonical import value_at
-from holdfast.core.ownership.managed_fields import is_ours, read_ownership
+from holdfast.core.ownership.managed_fields import is_ours, ownership_of
 from holdfast.core.ownership.signals import APPLIED_PATH, FieldDrift
-from holdfast.core.plan import Action, StepPlan
+from holdfast.core.plan import Action, ReviewablePlan
 from holdfast.core.tree import Path, Tree, digest, plain_tree, show_path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectStep:
-    """One action on one object. `uid` and `version` are what was seen; None for an absent one."""
+class SyncStep(ObjectStep):
+    """One action on one object of an application, with what it was computed from."""
 
-    ref: ObjectRef
-    action: Action
-    reason: str
-    entries: tuple[DriftEntry, ...] = ()
-    """What will change, redacted: `live` becomes `desired`."""
     uid: str | None
-    version: str | None
+    """Of the object that was observed; None for an absent one."""
     state: str | None = None
     """What a reviewer's word depends on: the generation of the object where the server counts one,
     since its status moves by itself; otherwise the version."""
@@ -54,9 +52,14 @@ class ObjectStep:
     claimed_by: str = ""
     """Who else lays claim to an object that is to be deleted, by a mark on it."""
 
+    @property
+    def entries(self) -> tuple[DriftEntry, ...]:
+        """What will change, redacted."""
+        return tuple(map(entry_of, self.fields))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SyncPlan(StepPlan[ObjectStep]):
+class SyncPlan(ReviewablePlan[SyncStep]):
     """What will be done to the objects of an application, in order."""
 
     application: ApplicationId
@@ -70,7 +73,30 @@ class SyncPlan(StepPlan[ObjectStep]):
         return [str(self.application), self.commit, self.policy, steps]
 
 
-def _digest_basis(step: ObjectStep) -> Tree:
+def planned_fields(plan: SyncPlan) -> tuple[PlannedField, ...]:
+    """What a plan would change, field by field, redacted; as many as are kept of one."""
+    found: list[PlannedField] = []
+    for step in plan.changes:
+        entries = step.entries or (_whole_object(step),)
+        for entry in entries:
+            if len(found) == MAX_PLANNED_FIELDS:
+                return tuple(found)
+            found.append(PlannedField(object=step.ref, action=step.action, entry=entry))
+    return tuple(found)
+
+
+def _whole_object(step: SyncStep) -> DriftEntry:
+    return DriftEntry(
+        path="",
+        desired=None,
+        live=None,
+        kind=DriftKind.RESOURCE,
+        cause=Cause.UNKNOWN,
+        evidence=str(step.reason),
+    )
+
+
+def _digest_basis(step: SyncStep) -> Tree:
     return [
         step.ref.api_version,
         str(step.ref),
@@ -166,8 +192,8 @@ def make_sync_plan(
 
     Nothing is planned for what could not be read, is held, or is another tool's.
     """
-    writes: list[ObjectStep] = []
-    deletes: list[ObjectStep] = []
+    writes: list[SyncStep] = []
+    deletes: list[SyncStep] = []
     for each in observed:
         if each.ref in held or each.owner is not None:
             continue
@@ -177,8 +203,10 @@ def make_sync_plan(
                 if step is not None:
                     writes.append(step)
             case SyncStatus.PRUNABLE if prune and _may_prune(each, inventory, application):
-                told = "it was applied before, and is no longer declared"
-                deletes.append(_delete_step(each, told, claimed_by=_claimed_by(each, application)))
+                reason = StepReason.NO_LONGER_DECLARED
+                deletes.append(
+                    _delete_step(each, reason, claimed_by=_claimed_by(each, application))
+                )
             case _:
                 pass
     steps = (*in_apply_order(writes, _ref), *in_delete_order(deletes, _ref))
@@ -197,7 +225,7 @@ def make_heal_plan(
 ) -> SyncPlan:
     """Plan the end of one drift, leaving every other one of the same object as it is."""
     if observed.sync_status is SyncStatus.ORPHAN:
-        step: ObjectStep | None = _delete_step(observed, "it was created without Git")
+        step: SyncStep | None = _delete_step(observed, StepReason.ORPHAN)
     elif observed.live is None:
         step = _write_step(observed, digests, heal=True)
     else:
@@ -215,7 +243,7 @@ def make_heal_plan(
             if show_path(found.change.path) not in ours
         )
         mine = tuple(found for found in observed.drifted if show_path(found.change.path) in ours)
-        step = _make_step(observed, Action.UPDATE, "it drifted", mine, digests, leave=others)
+        step = _make_step(observed, Action.UPDATE, StepReason.DRIFTED, mine, digests, leave=others)
     return SyncPlan(
         application=application.id,
         commit=commit,
@@ -224,51 +252,62 @@ def make_heal_plan(
     )
 
 
+_LATER = frozenset({"cost", "model_heads"})
+"""Fields that earlier versions did not have."""
+
+
 def policy_digest(application: Application) -> str:
-    """The digest of everything that the owner decided."""
-    return digest(plain_tree(asdict(application.spec)))
+    """The digest of everything that the owner decided.
+
+    Without what only later versions know and nobody set: approvals of before hold after an upgrade.
+    """
+
+    def given(items: list[tuple[str, object]]) -> dict[str, object]:
+        return {name: value for name, value in items if name not in _LATER or value is not None}
+
+    return digest(plain_tree(asdict(application.spec, dict_factory=given)))
 
 
-def _write_step(observed: ObservedObject, digests: DigestOf, *, heal: bool) -> ObjectStep | None:
+def _write_step(observed: ObservedObject, digests: DigestOf, *, heal: bool) -> SyncStep | None:
     if observed.live is None:
         if observed.sync_status is SyncStatus.DRIFTED and not heal:
             return None
-        told = "it was deleted" if observed.applied else "it is declared and not there"
-        return _make_step(observed, Action.CREATE, told, (), digests)
+        reason = StepReason.DELETED if observed.applied else StepReason.ABSENT
+        return _make_step(observed, Action.CREATE, reason, (), digests)
     verdict = observed.diff
     if verdict is None:
         return None
     pending = tuple(found for found in verdict.differing if found.pending or not observed.applied)
     drifted = verdict.drifted if observed.applied else ()
     if heal:
-        told = "it drifted" if drifted else "it was declared anew"
-        return _make_step(observed, Action.UPDATE, told, verdict.differing, digests)
+        reason = StepReason.DRIFTED if drifted else StepReason.DECLARED_ANEW
+        return _make_step(observed, Action.UPDATE, reason, verdict.differing, digests)
     if observed.sync_status is SyncStatus.DRIFTED and not pending:
         return None
-    told = "it was declared anew" if observed.applied else "it is there already and taken over"
+    reason = StepReason.DECLARED_ANEW if observed.applied else StepReason.TAKEN_OVER
     # Our own mark says what was applied last, whoever wrote another there.
     leave = frozenset(found.change.path for found in drifted) - {APPLIED_PATH}
-    return _make_step(observed, Action.UPDATE, told, pending, digests, leave=leave)
+    return _make_step(observed, Action.UPDATE, reason, pending, digests, leave=leave)
 
 
 def _make_step(
     observed: ObservedObject,
     action: Action,
-    reason: str,
+    reason: StepReason,
     field_drifts: Iterable[FieldDrift],
     digests: DigestOf,
     *,
     leave: frozenset[Path] = frozenset(),
-) -> ObjectStep:
-    return ObjectStep(
+) -> SyncStep:
+    shown = fields_to_show(field_drifts)
+    creates = action is Action.CREATE
+    return SyncStep(
         ref=observed.ref,
         action=action,
         reason=reason,
-        entries=tuple(
-            entry_of(found) for found in field_drifts if found.change.path != APPLIED_PATH
-        ),
+        fields=shown,
+        cost=observed.cost if creates else join_costs(field.cost for field in shown),
         uid=_metadata(observed, "uid"),
-        version=_metadata(observed, "resourceVersion"),
         state=_reviewed_state(observed),
         leave=leave,
         declared=observed.declared,
@@ -276,14 +315,14 @@ def _make_step(
     )
 
 
-def _delete_step(observed: ObservedObject, reason: str, *, claimed_by: str = "") -> ObjectStep:
-    return ObjectStep(
+def _delete_step(observed: ObservedObject, reason: StepReason, *, claimed_by: str = "") -> SyncStep:
+    return SyncStep(
         claimed_by=claimed_by,
         ref=observed.ref,
         action=Action.DELETE,
         reason=reason,
+        cost=observed.cost,
         uid=_metadata(observed, "uid"),
-        version=_metadata(observed, "resourceVersion"),
         state=_reviewed_state(observed),
     )
 
@@ -300,7 +339,7 @@ def _may_prune(
     if live is None or applied is None or applied.uid != value_at(live, ("metadata", "uid")):
         return False
     labelled = value_at(live, ("metadata", "labels", APPLICATION_LABEL)) == application.id.label
-    entries = read_ownership(value_at(live, ("metadata", "managedFields"))).entries
+    entries = ownership_of(live).entries
     if not labelled and not any(is_ours(entry, frozenset({FIELD_MANAGER})) for entry in entries):
         return False
     return (
@@ -330,5 +369,5 @@ def _metadata(observed: ObservedObject, name: str) -> str | None:
     return str(value_at(observed.live, ("metadata", name))) if observed.live else None
 
 
-def _ref(step: ObjectStep) -> ObjectRef:
+def _ref(step: SyncStep) -> ObjectRef:
     return step.ref

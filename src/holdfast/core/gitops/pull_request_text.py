@@ -10,6 +10,8 @@ import re
 from collections.abc import Sequence
 from datetime import datetime
 
+from holdfast.core.cost import describe_cost
+from holdfast.core.drift import DriftKind
 from holdfast.core.gitops.application import PullRequestKind
 from holdfast.core.gitops.drift import ObjectDrift
 from holdfast.core.ledger import DriftEntry
@@ -38,6 +40,12 @@ def branch_of(drift: ObjectDrift) -> str:
     parts = (ref.namespace, ref.kind.lower(), ref.name)
     name = "-".join(part for part in parts if part)
     return f"{BRANCH_PREFIX}codify/{''.join(c if c.isalnum() or c in '-_' else '-' for c in name)}"
+
+
+def kind_of_branch(branch: str) -> PullRequestKind:
+    """What the pull request of a branch proposes."""
+    revert = branch.startswith(f"{BRANCH_PREFIX}revert/")
+    return PullRequestKind.REVERT if revert else PullRequestKind.CODIFY
 
 
 def decision_file(drift: ObjectDrift) -> str:
@@ -78,11 +86,16 @@ def commit_message(drift: ObjectDrift) -> str:
 
 
 def pull_request_body(
-    drift: ObjectDrift, *, notes: Sequence[str] = (), repointed: Sequence[ObjectRef] = ()
+    drift: ObjectDrift,
+    *,
+    notes: Sequence[str] = (),
+    repointed: Sequence[ObjectRef] = (),
+    link: str = "",
 ) -> str:
     """The description: what differs, who did it, what merging and closing mean.
 
     `repointed` are objects that change with it, as they refer to it by a hash of its content.
+    `link` is where the page shows the drift.
     """
     seen = f"{drift.first_seen:%Y-%m-%d %H:%M:%SZ}"
     where = f" Git declares it in `{_code_text(drift.where)}`." if drift.where else ""
@@ -92,7 +105,7 @@ def pull_request_body(
             "",
             *_table(drift),
             "",
-            f"First seen {seen}.{where}",
+            f"First seen {seen}.{where}" + (f" [See it in Holdfast]({link})." if link else ""),
             *(f"- {_plain_text(note, 500)}" for note in notes),
             "",
             *_effects(drift, repointed),
@@ -152,13 +165,25 @@ def _effects(drift: ObjectDrift, repointed: Sequence[ObjectRef]) -> list[str]:
     if drift.pull is PullRequestKind.REVERT:
         return [
             "**Merging** approves that Holdfast puts the declared values back, if nothing has "
-            "moved since. **Closing** leaves the live side as it is.",
+            f"moved since. That costs, as things stand: {_cost(drift)}. **Closing** leaves the "
+            "live side as it is.",
+        ]
+    if DriftKind.MODEL in drift.kinds:
+        return [
+            "**Merging** makes Git declare the new commit. Once that is synced, the new weights "
+            "are downloaded and the pods of the service are replaced. **Closing** leaves the pin "
+            "as it is, until the branch moves again.",
         ]
     return [
         f"**Merging** makes Git declare what runs now: {_restarts(drift, repointed)}. "
         "**Closing** leaves "
-        f"Git as it is; to put the declared values back instead: `holdfast revert {drift.id}`.",
+        f"Git as it is; to put the declared values back instead: `holdfast revert {drift.id}` "
+        f"(cost: {_cost(drift)}).",
     ]
+
+
+def _cost(drift: ObjectDrift) -> str:
+    return _plain_text(describe_cost(drift.cost), 300)
 
 
 def _restarts(drift: ObjectDrift, repointed: Sequence[ObjectRef]) -> str:
@@ -174,6 +199,9 @@ def _restarts(drift: ObjectDrift, repointed: Sequence[ObjectRef]) -> str:
 
 
 def _sentence(drift: ObjectDrift) -> str:
+    if DriftKind.MODEL in drift.kinds:
+        what = f"The branch of the model that {drift.object} of application {drift.application}"
+        return _plain_text(f"{what} pins has moved on. What runs is as Git says.", 500)
     kinds = " and ".join(kind.value for kind in drift.kinds)
     writers = sorted({str(entry.writer) for entry in drift.entries if entry.writer})
     by = f" by {' and '.join(writers)}" if writers else ""

@@ -10,8 +10,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from holdfast.core.cost import Cost
 from holdfast.core.gitops.source import Ancestry
+from holdfast.core.ledger import DriftEntry
 from holdfast.core.object_ref import ObjectRef
+from holdfast.core.plan import Action
 
 
 class ApprovalReason(StrEnum):
@@ -84,6 +87,20 @@ class AppliedRevision:
         return found if plain or found is not Ancestry.AHEAD else Ancestry.DIVERGED
 
 
+MAX_PLANNED_FIELDS = 500
+"""Fields of a plan that are kept for reviewers; its steps are all kept as sentences."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedField:
+    """One field of one object that a plan would change, redacted."""
+
+    object: ObjectRef
+    action: Action
+    entry: DriftEntry
+    """A path of "" is the whole object."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingPlan:
     """A plan that waits for a person, by its digest."""
@@ -97,6 +114,10 @@ class PendingPlan:
     steps: tuple[str, ...]
     """One line for each step, redacted."""
     made_at: datetime
+    fields: tuple[PlannedField, ...] = ()
+    """What it would change, the first few hundred; empty in what older versions wrote."""
+    cost: Cost | None = None
+    """What that costs, as things stood; None where nobody could tell."""
     requested_by: str = ""
     """Who asked for the sync that it is of; the controller itself when empty."""
     approved_by: str = ""

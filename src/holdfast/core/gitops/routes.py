@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
-from holdfast.core.drift import Cause, DriftKind
+from holdfast.core.drift import OBJECT_DRIFT_KINDS, Cause, DriftKind
 from holdfast.core.gitops.application import MatchSpec, PullRequestKind, Remediation, RouteSpec
 from holdfast.core.gitops.objects import ObservedObject, SyncStatus
 from holdfast.core.object_ref import ObjectRef
@@ -62,6 +62,7 @@ def _matches(match: MatchSpec, finding: FieldDrift, ref: ObjectRef) -> bool:
     return (
         (not match.drift or finding.kind in match.drift)
         and (not match.causes or finding.cause in match.causes)
+        and (not match.cost or (finding.cost is not None and finding.cost.kind in match.cost))
         and _matches_any(match.kinds, ref.kind)
         and _matches_any(match.namespaces, ref.namespace)
         and _matches_any(match.names, ref.name)
@@ -111,25 +112,31 @@ def hide_ignored(observed: ObservedObject, routes: Sequence[RouteSpec]) -> Obser
 _EVERYTHING = MatchSpec()
 
 
-def shadowed_routes(routes: Sequence[RouteSpec]) -> tuple[tuple[int, str], ...]:
+def shadowed_routes(
+    routes: Sequence[RouteSpec], *, models: bool = False
+) -> tuple[tuple[int, str], ...]:
     """Return the routes that can never be taken, by their place, with the name of what takes all.
 
-    Where only several earlier ones together leave nothing, it is not seen.
+    Where only several earlier ones together leave nothing, it is not seen. `models`: there is
+    drift of models, too.
     """
+    kinds = [each for each in OBJECT_DRIFT_KINDS if models or each is not DriftKind.MODEL]
     found = []
     for place, route in enumerate(routes):
         for earlier in routes[:place]:
-            if _covers(earlier.match or _EVERYTHING, route.match or _EVERYTHING):
+            if _covers(earlier.match or _EVERYTHING, route.match or _EVERYTHING, kinds):
                 found.append((place, earlier.name))
                 break
     return tuple(found)
 
 
-def _covers(wide: MatchSpec, narrow: MatchSpec) -> bool:
+def _covers(wide: MatchSpec, narrow: MatchSpec, kinds: Iterable[DriftKind]) -> bool:
     """True when whatever the narrow one matches, the wide one matches too."""
     return (
-        _has_all(wide.drift, narrow.drift, DriftKind)
+        _has_all(wide.drift, narrow.drift, kinds)
         and _has_all(wide.causes, narrow.causes, Cause)
+        # One that names every cost still leaves out what is unknown.
+        and (not wide.cost or bool(narrow.cost and set(narrow.cost) <= set(wide.cost)))
         and _matches_all(wide.kinds, narrow.kinds)
         and _matches_all(wide.namespaces, narrow.namespaces)
         and _matches_all(wide.names, narrow.names)
@@ -139,9 +146,9 @@ def _covers(wide: MatchSpec, narrow: MatchSpec) -> bool:
 
 
 def _has_all(
-    wide: Sequence[StrEnum] | None, narrow: Sequence[StrEnum] | None, kind: type[StrEnum]
+    wide: Sequence[StrEnum] | None, narrow: Sequence[StrEnum] | None, every: Iterable[StrEnum]
 ) -> bool:
-    return not wide or set(narrow or kind) <= set(wide)
+    return not wide or set(narrow or every) <= set(wide)
 
 
 def _matches_all(wide: Sequence[str] | None, narrow: Sequence[str] | None) -> bool:

@@ -16,7 +16,7 @@ from holdfast.core.live import Writer
 from holdfast.core.object_ref import ObjectRef
 from holdfast.core.ownership.canonical import OBJECT_RULES, canonical_object, value_at
 from holdfast.core.ownership.delegated import FieldClass
-from holdfast.core.ownership.managed_fields import read_ownership
+from holdfast.core.ownership.managed_fields import ownership_of
 from holdfast.core.ownership.signals import FieldDrift, Signal
 from holdfast.core.tree import Fields, Path, Tree
 
@@ -154,13 +154,13 @@ def find_secret_edits(secret: Fields, known: Mapping[str, str], key: bytes) -> I
 
 def _is_by_maker(secret: Fields) -> bool:
     """True when every writer of the data is a controller that makes Secrets."""
-    entries = read_ownership(value_at(secret, ("metadata", "managedFields"))).entries
+    entries = ownership_of(secret).entries
     writers = [e.manager for e in entries if any(path[0] == "data" for path in e.paths)]
     return bool(writers) and all(name.startswith(_MAKER_PREFIXES) for name in writers)
 
 
 def _foreign_writer(secret: Fields, name: str) -> Writer | None:
-    entries = read_ownership(value_at(secret, ("metadata", "managedFields"))).entries
+    entries = ownership_of(secret).entries
     found = [entry for entry in entries if entry.owns(("data", name))]
     strangers = [entry for entry in found if not entry.manager.startswith(_MAKER_PREFIXES)]
     return strangers[-1].writer if strangers else None

@@ -50,6 +50,28 @@ class Commit:
     ancestry: Ancestry
 
 
+class StaleReason(StrEnum):
+    """Why the newest commit of a source is not followed, or not known."""
+
+    UNANSWERED = "unanswered"
+    """The repository has not answered since the controller started."""
+    UNAVAILABLE = "unavailable"
+    """It could not be read, which may pass by itself."""
+    INVALID = "invalid"
+    """What it says, or what is said about it, is wrong: somebody has to change that."""
+    UNACCEPTED = "unaccepted"
+    """Its history is strange, so a person has to agree to the newest commit first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StaleSource:
+    """A source whose newest commit is not followed, or not known."""
+
+    reason: StaleReason
+    detail: str = ""
+    """What the error or the guard says; empty where the reason alone says it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
     """Where a declared object stands in its repository."""

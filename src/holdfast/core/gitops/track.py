@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from holdfast.core import fight
+from holdfast.core.cost import join_costs
 from holdfast.core.diff import Change
 from holdfast.core.drift import DriftKind, cause_of
 from holdfast.core.fight import Heal
@@ -25,6 +26,7 @@ from holdfast.core.gitops.application import (
 )
 from holdfast.core.gitops.drift import DriftState, ObjectDrift, Resolution, drift_id, entry_of
 from holdfast.core.gitops.guard import is_irreplaceable
+from holdfast.core.gitops.model_pins import model_pins
 from holdfast.core.gitops.objects import ObservedObject, SyncStatus
 from holdfast.core.gitops.pods import declared_images
 from holdfast.core.gitops.routes import NO_ROUTE, ChosenRoute, split_by_route
@@ -32,7 +34,7 @@ from holdfast.core.ledger import DriftEntry
 from holdfast.core.object_ref import ObjectRef
 from holdfast.core.ownership.canonical import value_at
 from holdfast.core.ownership.delegated import FieldClass
-from holdfast.core.ownership.managed_fields import read_ownership
+from holdfast.core.ownership.managed_fields import ownership_of
 from holdfast.core.ownership.signals import FieldDrift, Signal
 from holdfast.core.tree import Fields, show_path
 
@@ -95,13 +97,15 @@ def track(
         parted = _split_findings(each, application, known, chosen.get(each.ref, ()), heals, now)
         for (way, part), findings in parted.items():
             entries = tuple(map(entry_of, findings))
+            cost = join_costs(finding.cost for finding in findings)
             open_now = known.get((each.ref, part))
             if open_now is None:
                 new = _open_drift(application, each, way, entries, commit, now, part)
-                opened.append(replace(new, rounds=fight.rounds_of(entries, heals)))
+                opened.append(replace(new, cost=cost, rounds=fight.rounds_of(entries, heals)))
                 continue
             kept.add(open_now.id)
             updated = _update_drift(open_now, each, way, entries, commit, now)
+            updated = replace(updated, cost=cost)
             (same if updated.digest == open_now.digest else changed).append(updated)
     resolved = [
         replace(
@@ -221,7 +225,7 @@ def _contains_field(entry: DriftEntry, drift: ObjectDrift | None) -> bool:
 
 
 def _orphan_finding(observed: ObservedObject) -> FieldDrift:
-    entries = read_ownership(value_at(observed.live or {}, ("metadata", "managedFields"))).entries
+    entries = ownership_of(observed.live or {}).entries
     first = min(
         (entry for entry in entries if entry.subresource is None and entry.at is not None),
         key=lambda entry: entry.at.timestamp() if entry.at else 0.0,
@@ -236,6 +240,7 @@ def _orphan_finding(observed: ObservedObject) -> FieldDrift:
         evidence="it is in a namespace of this application, and Git does not declare it",
         writer=writer,
         cause=cause_of(writer),
+        cost=observed.cost,
     )
 
 
@@ -302,6 +307,8 @@ def _resolution(drift: ObjectDrift, observed: ObservedObject, commit: str) -> Re
     )
     if any(entry.path in hidden for entry in drift.entries):
         return Resolution.IGNORED
+    if DriftKind.MODEL in drift.kinds and _is_codified(drift, observed, commit):
+        return Resolution.CODIFIED  # the pin is bumped, whether or not that was synced yet
     if _still_differs(drift, observed):
         return Resolution.SUPERSEDED
     if _was_orphan(drift) and observed.declared is not None:
@@ -341,9 +348,11 @@ def _is_codified(drift: ObjectDrift, observed: ObservedObject, commit: str) -> b
         return commit != drift.commit
     # What pods run differs until they were replaced, and Git has moved long before that.
     item = observed.declared.item if observed.declared else {}
-    images = {show_path(path): image for path, image in declared_images(item).items()}
+    values = {
+        show_path(path): value for path, value in (declared_images(item) | model_pins(item)).items()
+    }
     return all(
-        images.get(path) in {entry.live for entry in drift.entries if entry.path == path}
+        values.get(path) in {entry.live for entry in drift.entries if entry.path == path}
         for path in {entry.path for entry in drift.entries}
     )
 

@@ -17,7 +17,6 @@ from cronsim import CronSim, CronSimError
 from holdfast.core.gitops.application import WindowKind, WindowSpec
 from holdfast.core.quantity import parse_duration
 
-MAX_WINDOW = timedelta(days=31)
 _MAX_CLOCK_CHANGE = timedelta(hours=3)
 """More than any clock was ever set back: times of the schedule further off keep their order."""
 _MAX_STEPS = 200

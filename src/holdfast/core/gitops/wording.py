@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
+from holdfast.core.cost import describe_cost
 from holdfast.core.gitops import facts
 from holdfast.core.gitops.drift import ObjectDrift, Resolution
 from holdfast.core.gitops.facts import ApplicationFact, JournalAction
-from holdfast.core.gitops.plan import ObjectStep
+from holdfast.core.gitops.objects import DuplicateDeclaration
+from holdfast.core.gitops.plan import SyncStep
+from holdfast.core.gitops.source import StaleReason, StaleSource
 from holdfast.core.plan import Action
 from holdfast.core.redact import redact
 from holdfast.core.text_style import escape_unprintable
@@ -33,14 +36,15 @@ def drift_writers(drift: ObjectDrift) -> tuple[str, ...]:
     return tuple(sorted({str(entry.writer) for entry in drift.entries if entry.writer}))
 
 
-def describe_step(step: ObjectStep) -> str:
+def describe_step(step: SyncStep) -> str:
     """One step of a plan, as a reviewer reads it."""
     fields = list_names([entry.path for entry in step.entries])
     line = f"{_VERBS.get(step.action, str(step.action))} {step.ref}: {step.reason}"
-    return shorten(f"{line} ({fields})" if fields else line)
+    named = f"{line} ({fields})" if fields else line
+    return shorten(f"{named}; cost: {describe_cost(step.cost)}")
 
 
-def count_steps(steps: Iterable[ObjectStep], *, done: bool = False) -> str:
+def count_steps(steps: Iterable[SyncStep], *, done: bool = False) -> str:
     """How much a plan does, or did."""
     actions = [step.action for step in steps]
     created, updated, deleted = map(actions.count, _VERBS)
@@ -59,6 +63,23 @@ def shorten(text: str) -> str:
     """Make a text fit to be shown anywhere, on one line."""
     text = escape_unprintable(redact(" ".join(text.split())), ascii_only=False)
     return text if len(text) <= MAX_MESSAGE else f"{text[: MAX_MESSAGE - 1]}…"
+
+
+def describe_stale(stale: StaleSource | None) -> str:
+    """Why the newest commit is not followed, or not known; empty where it is."""
+    if stale is None:
+        return ""
+    if stale.reason is StaleReason.UNANSWERED:
+        return "The repository has not answered since the controller started."
+    return stale.detail
+
+
+def describe_duplicate(duplicate: DuplicateDeclaration) -> str:
+    """Why nothing of an application is applied that declares an object of another."""
+    return (
+        f"{duplicate.object} is declared by {duplicate.owner} too, which owns it:"
+        " remove it from one of the two."
+    )
 
 
 _RESOLUTION_TEXT = {
@@ -125,13 +146,15 @@ def message_of(fact: ApplicationFact) -> str:
         case facts.PlanApprovalExpired(plan=plan):
             return f"{plan.approved_by} may not approve any more, so {plan.id} waits again."
         case (
-            facts.SourceStale(reason=reason)
-            | facts.SyncFailed(reason=reason)
+            facts.SyncFailed(reason=reason)
             | facts.ObjectAltered(reason=reason)
-            | facts.ApplicationRefused(reason=reason)
             | facts.PullRequestFailed(reason=reason)
         ):
             return reason
+        case facts.SourceStale(stale=stale):
+            return shorten(describe_stale(stale))
+        case facts.ApplicationRefused(duplicate=duplicate):
+            return describe_duplicate(duplicate)
         case facts.SourceRecovered():
             return f"{fact.revision} is {fact.commit[:7]}."
         case facts.ObjectMoved():
@@ -181,7 +204,8 @@ def event_message(fact: ApplicationFact) -> str:
     message = message_of(fact)
     match fact:
         case facts.ApprovalRequested(drift=drift):
-            return f"{describe_drift(drift)} Next: holdfast approve {drift.id}"
+            cost = f"Putting it back: {describe_cost(drift.cost)}."
+            return shorten(f"{describe_drift(drift)} {cost} Next: holdfast approve {drift.id}")
         case facts.PlanBlocked(plan=plan):
             return f"{_requirements(fact)} Next: holdfast approve {plan.id}"
         case facts.ApprovalExpired(drift=drift):
@@ -213,6 +237,7 @@ def journal_detail(fact: ApplicationFact) -> Fields:
                 "commit": drift.commit,
                 "remediation": drift.remediation.value,
                 "route": drift.route,
+                "cost": drift.cost.kind.value if drift.cost else "unknown",
             }
         case facts.DriftCorrected(drift=drift):
             return {"resolution": str(drift.resolution), "plan": drift.plan}

@@ -29,7 +29,7 @@ from holdfast.core.ownership.canonical import (
     secret_as_stored,
     value_at,
 )
-from holdfast.core.ownership.managed_fields import covers, read_ownership
+from holdfast.core.ownership.managed_fields import covers, ownership_of, read_ownership
 from holdfast.core.ownership.signals import Declaration
 from holdfast.core.quantity import canonical_quantity
 from holdfast.core.tree import Fields, Path, Tree
@@ -307,7 +307,7 @@ def _object_type(declared: Declaration, live: Fields) -> tuple[str, str]:
 
 def _prepare_declaration(declared: Declaration, live: Fields) -> PreparedDeclaration | None:
     api_version, kind = _object_type(declared, live)
-    ownership = read_ownership(value_at(live, ("metadata", "managedFields")))
+    ownership = ownership_of(live)
     rules = rules_for(kind, api_version, ownership)
     named: Fields = {"apiVersion": api_version, "kind": kind}
     desired = canonical_object(declared.item | named, rules, key=b"")

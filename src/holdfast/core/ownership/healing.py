@@ -27,6 +27,7 @@ from holdfast.core.ownership.managed_fields import (
     ManagedFieldsEntry,
     Ownership,
     fields_v1_of,
+    ownership_of,
     read_ownership,
     segment_of,
     touches,
@@ -49,7 +50,7 @@ def item_to_apply(
         return declared.item
     api_version = str(declared.item.get("apiVersion") or live.get("apiVersion") or "")
     kind = str(declared.item.get("kind") or live.get("kind") or "")
-    ownership = read_ownership(value_at(live, ("metadata", "managedFields")))
+    ownership = ownership_of(live)
     rules = rules_for(kind, api_version, ownership)
     entries = [entry for entry in ownership.entries if entry.api_version == api_version]
     ours = ownership.ours(declared.managers, api_version) or frozenset()
@@ -68,7 +69,7 @@ def drops_replicas(item: Fields, declared: Declaration, live: Fields) -> bool:
     """True when an apply of the item would let the number of replicas fall to its default."""
     if value_at(item, REPLICAS_PATH) is not None or value_at(live, REPLICAS_PATH) is None:
         return False
-    ownership = read_ownership(value_at(live, ("metadata", "managedFields")))
+    ownership = ownership_of(live)
     return _replicas_only_ours(ownership, declared)
 
 
@@ -165,7 +166,7 @@ def take_over_obstacles(declared: Declaration, live: Fields, diff: ObjectDiff) -
 
 def is_owned_by_unknown(live: Fields) -> bool:
     """True when the server named an owner for what was written while it kept no record."""
-    entries = read_ownership(value_at(live, ("metadata", "managedFields"))).entries
+    entries = ownership_of(live).entries
     return any(entry.manager == UNTRACKED_MANAGER for entry in entries)
 
 
@@ -177,7 +178,7 @@ def release_unknown_owners(declared: Declaration, live: Fields) -> list[Tree] | 
     defaults go along, or an item would stay behind as a shell.
     """
     api_version, kind = _object_type(declared, live)
-    ownership = read_ownership(value_at(live, ("metadata", "managedFields")))
+    ownership = ownership_of(live)
     ours = ownership.ours(declared.managers, api_version) or frozenset()
     rules = rules_for(kind, api_version, ownership)
     tree = canonical_object(live | {"kind": kind}, rules, key=b"")
@@ -202,7 +203,7 @@ def _take_beside(
     declared: Declaration, live: Fields, diff: ObjectDiff, moved: set[Path]
 ) -> list[Tree] | None:
     api_version, kind = _object_type(declared, live)
-    ownership = read_ownership(value_at(live, ("metadata", "managedFields")))
+    ownership = ownership_of(live)
     rules = rules_for(kind, api_version, ownership)
     desired = canonical_object(declared.item | {"kind": kind}, rules, key=b"")
     kept = frozenset(

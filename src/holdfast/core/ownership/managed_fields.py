@@ -18,7 +18,7 @@ from itertools import pairwise
 from sys import intern
 
 from holdfast.core.live import Writer
-from holdfast.core.tree import Path, Tree
+from holdfast.core.tree import Fields, Path, Tree
 
 MERGED_MANAGER = "ancient-changes"
 """The name under which the API server merges the oldest entries: anyone's."""
@@ -105,6 +105,12 @@ def read_ownership(managed: object) -> Ownership:
     raw = managed if isinstance(managed, list) else []
     entries = (_read_entry(item) for item in raw if isinstance(item, Mapping))
     return Ownership(entries=tuple(entry for entry in entries if entry.paths))
+
+
+def ownership_of(live: Fields) -> Ownership:
+    """Read who owns what of an object."""
+    metadata = live.get("metadata")
+    return read_ownership(metadata.get("managedFields") if isinstance(metadata, dict) else None)
 
 
 def is_ours(entry: ManagedFieldsEntry, managers: frozenset[str]) -> bool:

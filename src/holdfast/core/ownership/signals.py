@@ -15,6 +15,7 @@ from enum import StrEnum
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
+from holdfast.core.cost import Cost
 from holdfast.core.diff import Change, same_value
 from holdfast.core.drift import Cause, DriftKind, cause_of
 from holdfast.core.live import Writer
@@ -40,6 +41,7 @@ from holdfast.core.ownership.managed_fields import (
     ManagedFieldsEntry,
     covers,
     is_ours,
+    ownership_of,
     read_ownership,
     touches,
 )
@@ -155,6 +157,8 @@ class FieldDrift:
     """False when only a dry run can tell."""
     pending: bool = False
     """Still ours and untouched by others: it differs because it was declared anew."""
+    cost: Cost | None = field(default=None, compare=False)
+    """What it costs to make it as declared; None where nobody asked, or nobody can tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +194,7 @@ class ObjectComparison:
         api_version = str(declared.item.get("apiVersion") or live.get("apiVersion") or "")
         kind = object_kind(declared.item) or object_kind(live)
         named: Fields = {"apiVersion": api_version, "kind": kind}
-        ownership = read_ownership(value_at(live, ("metadata", "managedFields")))
+        ownership = ownership_of(live)
         rules = rules_for(kind, api_version, ownership)
         ours = ownership.ours(declared.managers, api_version)
         present = any(is_ours(entry, declared.managers) for entry in ownership.entries)

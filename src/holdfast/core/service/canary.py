@@ -9,11 +9,12 @@ only after their share has gone and whoever routes has said so.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import datetime
 
 from holdfast.core.quantity import parse_duration
 from holdfast.core.service import analysis
+from holdfast.core.service.facts import CanaryEnded, CanaryMoved, ServiceFact
 from holdfast.core.service.pod import DEFAULT_DRAIN_SECONDS, PRE_STOP_SECONDS
 from holdfast.core.service.spec import (
     CanaryEnding,
@@ -21,23 +22,62 @@ from holdfast.core.service.spec import (
     CanaryPhase,
     CanaryState,
     InferenceServiceSpec,
+    ResourceSpec,
     format_time,
     seconds_since,
 )
 from holdfast.core.service.split import SplitMode, TrafficSplit, compute_split, is_expressible
-from holdfast.core.tree import digest, plain_tree
+from holdfast.core.tree import Fields, Tree, digest, plain_tree
 
 
 def primary_digest(spec: InferenceServiceSpec) -> str:
     """Name the variant that is declared for the primary."""
-    return digest(
-        plain_tree([spec.model_ref, spec.image, list(spec.command or ()), list(spec.args or ())])
-    )
+    return digest(_variant(spec))
 
 
 def canary_digest(spec: InferenceServiceSpec) -> str | None:
-    """Name the variant that is declared for the canary; None without a canary."""
-    return None if spec.canary is None else primary_digest(canary_as_primary(spec))
+    """Name the variant that is declared for the canary; None without a canary.
+
+    Variables and resources are a part of it where the canary has its own: a canary of before
+    those could be given keeps its name.
+    """
+    own = spec.canary
+    if own is None:
+        return None
+    if own.env is None and own.resources is None:
+        return primary_digest(canary_as_primary(spec))
+    return _whole_digest(canary_as_primary(spec))
+
+
+def _whole_digest(spec: InferenceServiceSpec) -> str:
+    return digest([*_variant(spec), dict(spec.env or {}), _plain_part(spec.resources)])
+
+
+def _variant(spec: InferenceServiceSpec) -> list[Tree]:
+    parts: list[Tree] = [
+        spec.model_ref,
+        spec.image,
+        list[Tree](spec.command or ()),
+        list[Tree](spec.args or ()),
+    ]
+    pins = {"modelRevision": spec.model_revision, "modelDigest": spec.model_digest}
+    given: Fields = {name: value for name, value in pins.items() if value is not None}
+    if given:  # only then, so that what was remembered before still holds
+        parts.append(given)
+    return parts
+
+
+def _plain_part(value: object) -> Tree:
+    if is_dataclass(value):
+        return {part.name: _plain_part(getattr(value, part.name)) for part in fields(value)}
+    if isinstance(value, tuple):
+        return [_plain_part(item) for item in value]
+    return plain_tree(value)
+
+
+def is_adopted(spec: InferenceServiceSpec, name: str) -> bool:
+    """True when the variant of that name is what is declared for the primary now."""
+    return name in (primary_digest(spec), _whole_digest(spec))
 
 
 def canary_as_primary(spec: InferenceServiceSpec) -> InferenceServiceSpec:
@@ -48,9 +88,25 @@ def canary_as_primary(spec: InferenceServiceSpec) -> InferenceServiceSpec:
     return replace(
         spec,
         model_ref=own.model_ref or spec.model_ref,
+        model_revision=spec.canary_revision,
+        model_digest=spec.canary_model_digest,
         image=own.image or spec.image,
         command=own.command or spec.command,
         args=spec.args if own.args is None else own.args,
+        env=spec.env if own.env is None else {**(spec.env or {}), **own.env},
+        resources=canary_resources(spec),
+    )
+
+
+def canary_resources(spec: InferenceServiceSpec) -> ResourceSpec | None:
+    """What a replica of the canary needs: its own fields over the primary's."""
+    own = spec.canary.resources if spec.canary else None
+    if own is None:
+        return spec.resources
+    given = {part.name: getattr(own, part.name) for part in fields(own)}
+    return replace(
+        spec.resources or ResourceSpec(),
+        **{name: value for name, value in given.items() if value is not None},
     )
 
 
@@ -153,7 +209,7 @@ class CanaryTransitions:
         if wanted != state.digest:
             if state.phase in ENDED_PHASES:
                 return self.end(replace(state, ending=CanaryEnding.REMOVED))
-            adopted = state.digest == primary
+            adopted = is_adopted(self.spec, state.digest)
             ending = CanaryEnding.ADOPTED if adopted else CanaryEnding.REMOVED
             if state.phase in DECLARED_PHASES:
                 return self.to(state, CanaryPhase.HANDING_OVER, f"Canary{ending}", ending=ending)
@@ -404,8 +460,8 @@ def message(spec: InferenceServiceSpec, state: CanaryState, target: TrafficSplit
             )
         case CanaryPhase.ROLLED_BACK:
             return (
-                f"{_ending(state)} It gets no requests until its model, image, command or "
-                "arguments change, or it is taken out and declared again."
+                f"{_ending(state)} It gets no requests until its model, revision, image, command "
+                "or arguments change, or it is taken out and declared again."
             )
 
 
@@ -457,6 +513,10 @@ def _declare(spec: InferenceServiceSpec) -> str:
     if own is None:
         return "its variant"
     parts = [f"modelRef: {own.model_ref}"] if own.model_ref is not None else []
+    if own.model_revision is not None:
+        parts.append(f"modelRevision: {own.model_revision}")
+    if own.model_digest is not None:
+        parts.append(f"modelDigest: {own.model_digest}")
     for name, value in (("image", own.image), ("command", own.command), ("args", own.args)):
         if value is not None:
             parts.append(f"the canary's {name}")
@@ -469,15 +529,6 @@ _PHASES_TO_CONFIRM = (CanaryPhase.SHIFTING, CanaryPhase.DETACHING, CanaryPhase.R
 _WARNINGS = frozenset(
     {"CanaryNotReady", "WeightNotPossible", "AnalysisFailed", "AnalysisInconclusive"}
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
-    """Something that has just happened, worth an event."""
-
-    warning: bool
-    reason: str
-    message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -495,7 +546,8 @@ class CanaryDecision:
     promoted: bool
     """The primary is to run the canary's variant (`variant.primary_spec`)."""
     requeue_after: float | None
-    notes: tuple[Note, ...]
+    facts: tuple[ServiceFact, ...]
+    """What has just happened to it."""
     message: str
     """How the canary is doing, in a sentence or two; empty without one."""
 
@@ -510,18 +562,23 @@ def advance(
     state: CanaryState | None,
     observed: CanaryObservation,
     now: datetime,
+    *,
+    frozen: bool = False,
 ) -> CanaryDecision:
-    """Say what a canary's next move is. Total: every state can meet every world."""
+    """Say what a canary's next move is. Total: every state can meet every world.
+
+    A `frozen` one makes none: it is rendered as it was left.
+    """
     transitions = CanaryTransitions(spec=spec, observed=observed, now=now, before=state)
-    after = transitions.to_rest()
+    after = state if frozen else transitions.to_rest()
     return CanaryDecision(
         state=after,
         split=_split(transitions, after),
         apply=after is not None and after.phase in DECLARED_PHASES,
         keep=after is not None and after.phase not in _ABSENT_PHASES,
         promoted=promoted(spec, after),
-        requeue_after=_requeue_after(transitions, after),
-        notes=_notes(transitions, after),
+        requeue_after=None if frozen else _requeue_after(transitions, after),
+        facts=_facts(transitions, after),
         message=message(spec, after, transitions.target()) if after else "",
     )
 
@@ -565,21 +622,14 @@ def _requeue_after(transitions: CanaryTransitions, state: CanaryState | None) ->
     return None if left_to_round is None else max(left_to_round, REQUEUE_SOON)
 
 
-def _notes(transitions: CanaryTransitions, after: CanaryState | None) -> tuple[Note, ...]:
+def _facts(transitions: CanaryTransitions, after: CanaryState | None) -> tuple[ServiceFact, ...]:
     before = transitions.before
     old = (before.phase, before.reason) if before else None
     new = (after.phase, after.reason) if after else None
     if old == new:
         return ()
     if after is None:
-        ended = before.ending if before else None
-        text = f"The canary is gone: {_why(ended)}."
-        return (Note(warning=False, reason="CanaryEnded", message=text),)
+        return (CanaryEnded(ending=before.ending if before else None),)
     text = message(transitions.spec, after, transitions.target())
-    return (Note(warning=after.reason in _WARNINGS, reason=after.reason, message=text),)
-
-
-def _why(ending: CanaryEnding | None) -> str:
-    if ending is CanaryEnding.ADOPTED:
-        return "its variant is the primary's now"
-    return "it is no longer declared"
+    alarming = after.reason in _WARNINGS
+    return (CanaryMoved(reason=after.reason, alarming=alarming, message=text),)

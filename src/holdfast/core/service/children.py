@@ -7,19 +7,50 @@ written out, so that no default ever looks like drift.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from decimal import Decimal
 
 from holdfast.core.backends import DEFAULT_BACKEND, POD_PORT
+from holdfast.core.service.autoscaling import (
+    MetricTarget,
+    behavior_fields,
+    hpa_metric,
+    keda_trigger,
+    metric_targets,
+    needs_prometheus,
+    uses_keda,
+)
 from holdfast.core.service.canary import canary_as_primary
-from holdfast.core.service.pod import model_of, pod_template, startup_seconds
+from holdfast.core.service.model_cache import (
+    DOWNLOAD_LABEL,
+    MODELS,
+    VOLUME,
+    CachedModel,
+    claim_name,
+    claim_spec,
+    job_name,
+)
+from holdfast.core.service.pod import (
+    model_of,
+    pod_template,
+    pull_secrets,
+    scheduling_fields,
+    startup_seconds,
+    worker_template,
+)
+from holdfast.core.service.pod_overlay import HTTP_PORT_NAME
 from holdfast.core.service.spec import (
     API_VERSION,
     KIND,
+    BehaviorSpec,
     HealthCheckSpec,
     InferenceService,
     InferenceServiceSpec,
+    PortProtocol,
     ResourceSpec,
+    ServicePortSpec,
+    ServiceSpec,
+    ServiceType,
 )
 from holdfast.core.service.split import SplitMode, TrafficSplit, compute_split
 from holdfast.core.tree import Fields, Tree, plain_tree
@@ -28,6 +59,12 @@ WORKLOAD_LABEL = "holdfast.dev/workload"
 ROLE_LABEL = "holdfast.dev/role"
 PRIMARY = "primary"
 CANARY = "canary"
+WORKER = "worker"
+"""The role of pods that belong to a replica of the primary and answer no requests."""
+DEPLOYMENT = ("apps/v1", "Deployment")
+HORIZONTAL_POD_AUTOSCALER = ("autoscaling/v2", "HorizontalPodAutoscaler")
+SCALED_OBJECT = ("keda.sh/v1alpha1", "ScaledObject")
+LEADER_WORKER_SET = ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +93,10 @@ class Facts:
     """False while a declared canary is to be away, or left as it is."""
     promoted: bool = False
     """The primary runs what is declared for the canary."""
+    keda: bool = True
+    """KEDA is installed. Only a service that asks for it depends on that."""
+    prometheus: str | None = None
+    """Where KEDA finds the metrics of pods."""
     replicas_free: bool = False
     """Somebody else chooses the primary's number although one is declared."""
 
@@ -72,6 +113,10 @@ class Deployment:
     resources: ResourceSpec
     health_check: HealthCheckSpec
     template: Fields
+    nodes: int = 1
+    """How many pods a replica has. More than one are a LeaderWorkerSet, and `template` is that of
+    the pod that answers."""
+    worker_template: Fields | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,15 +139,28 @@ class Service:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HPA:
-    """The autoscaler of the primary."""
+    """The autoscaler of the primary. `metric` and `target` are the first of what it looks at."""
 
     name: str
     namespace: str
     target_ref: str
+    target_kind: tuple[str, str]
     min: int
     max: int
     metric: str
     target: float
+    metrics: tuple[MetricTarget, ...]
+    behavior: BehaviorSpec | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaledObject:
+    """The autoscaler of the primary where KEDA is to be it."""
+
+    hpa: HPA
+    """What is declared, whoever carries it out."""
+    prometheus: str
+    """Where KEDA asks for metrics of the pods; empty where none is needed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +182,8 @@ class Children:
     hpa: HPA | None
     route: Route | None
     split: TrafficSplit
+    scaled_object: ScaledObject | None = None
+    """Instead of `hpa`."""
 
 
 def selector(name: str, role: str | None = None) -> dict[str, str]:
@@ -169,7 +229,8 @@ def children_of(service: InferenceService, facts: Facts) -> Children:
     return Children(
         deployments=tuple(deployments),
         services=tuple(services),
-        hpa=_hpa(service),
+        hpa=None if uses_keda(service.spec) else _hpa(service),
+        scaled_object=_scaled_object(service, facts),
         route=route,
         split=split,
     )
@@ -223,6 +284,11 @@ def _service(service: InferenceService, role: str) -> Service:
 def _deployment(service: InferenceService, role: str, replicas: int | None) -> Deployment:
     canary = role == CANARY
     labels = labels_of(service, role)
+    if canary:
+        variant = canary_as_primary(service.spec)
+        parts = replace(service.spec, env=variant.env, resources=variant.resources)
+        service = replace(service, spec=parts)
+    several = service.spec.multi_node
     return Deployment(
         name=f"{service.name}-{role}",
         namespace=service.namespace,
@@ -232,24 +298,45 @@ def _deployment(service: InferenceService, role: str, replicas: int | None) -> D
         resources=service.spec.resources or ResourceSpec(),
         health_check=service.spec.health_check or HealthCheckSpec(),
         template=pod_template(service, canary=canary, labels=labels),
+        nodes=service.spec.nodes or 1,
+        worker_template=worker_template(service, labels=labels_of(service, WORKER))
+        if several
+        else None,
     )
+
+
+def primary_kind(spec: InferenceServiceSpec) -> tuple[str, str]:
+    """The API version and kind of what runs the primary's pods."""
+    return LEADER_WORKER_SET if spec.multi_node else DEPLOYMENT
 
 
 def _hpa(service: InferenceService) -> HPA | None:
     spec = service.spec
-    if not spec.autoscaled:
+    if not spec.scales_by_load:
         return None
-    metric = (spec.autoscaling and spec.autoscaling.metric) or "cpu"
-    target = spec.autoscaling.target if spec.autoscaling else None
+    metrics = metric_targets(spec)
     return HPA(
         name=f"{service.name}-hpa",
         namespace=service.namespace,
         target_ref=f"{service.name}-{PRIMARY}",
+        target_kind=primary_kind(spec),
         min=spec.min_replicas or 1,
         max=spec.max_replicas or 1,
-        metric=metric,
-        target=80.0 if target is None else target,
+        metric=metrics[0].metric,
+        target=metrics[0].target,
+        metrics=metrics,
+        behavior=spec.autoscaling.behavior if spec.autoscaling else None,
     )
+
+
+def _scaled_object(service: InferenceService, facts: Facts) -> ScaledObject | None:
+    """None without KEDA, and while it could not be told where to ask."""
+    spec = service.spec
+    hpa = _hpa(service) if uses_keda(spec) else None
+    if hpa is None or not facts.keda or (needs_prometheus(spec) and not facts.prometheus):
+        return None
+    prometheus = facts.prometheus or ""
+    return ScaledObject(hpa=replace(hpa, name=f"{service.name}-scaler"), prometheus=prometheus)
 
 
 def progress_deadline(service: InferenceService) -> int:
@@ -269,24 +356,52 @@ def manifests(service: InferenceService, facts: Facts) -> tuple[Fields, ...]:
 
 def manifests_of(service: InferenceService, children: Children) -> tuple[Fields, ...]:
     """Write down children that were already chosen."""
-    objects = [_deployment_manifest(service, each) for each in children.deployments]
+    objects = [_claim_manifest(service)] if service.spec.cache is not None else []
+    objects += [_deployment_manifest(service, each) for each in children.deployments]
     objects += [_service_manifest(service, each) for each in children.services]
     if children.hpa is not None:
         objects.append(_hpa_manifest(service, children.hpa))
+    if children.scaled_object is not None:
+        objects.append(_scaled_object_manifest(service, children.scaled_object))
     objects.append(_budget_manifest(service))
     if children.route is not None:
         objects.append(_route_manifest(service, children.route))
     return tuple(objects)
 
 
+def carried_labels(service: InferenceService) -> dict[str, str]:
+    """The labels of a service that its children get too: the user's own.
+
+    Not those by which Kubernetes, Holdfast, Helm, Argo CD and Flux tell what is whose: on a child
+    they would say that it came from a chart or a repository.
+    """
+    return {name: value for name, value in service.labels.items() if not _is_of_a_tool(name)}
+
+
+_TOOL_DOMAINS = ("kubernetes.io", "k8s.io", "holdfast.dev", "helm.sh", "argoproj.io", "fluxcd.io")
+
+
+def _is_of_a_tool(name: str) -> bool:
+    domain, slash, _ = name.rpartition("/")
+    owned = any(domain == each or domain.endswith(f".{each}") for each in _TOOL_DOMAINS)
+    return bool(slash) and owned
+
+
 def _object(
-    service: InferenceService, api: str, kind: str, name: str, spec: Fields, role: str | None = None
+    service: InferenceService,
+    api: str,
+    kind: str,
+    name: str,
+    spec: Fields,
+    role: str | None = None,
+    notes: Mapping[str, str] | None = None,
 ) -> Fields:
+    labels: Fields = {**carried_labels(service), **labels_of(service, role)}
     metadata: Fields = {
         "name": name,
         "namespace": service.namespace,
-        "labels": labels_of(service, role),
-        "annotations": {RENDERER_ANNOTATION: RENDERER_VERSION},
+        "labels": dict(sorted(labels.items())),
+        "annotations": {**(notes or {}), RENDERER_ANNOTATION: RENDERER_VERSION},
     }
     if service.uid:
         metadata["ownerReferences"] = [
@@ -302,59 +417,200 @@ def _object(
     return {"apiVersion": api, "kind": kind, "metadata": metadata, "spec": spec}
 
 
+def _claim_manifest(service: InferenceService) -> Fields:
+    """Where models are kept for all pods. It goes with the service: what is in it is a copy."""
+    spec = claim_spec(service)
+    return _object(service, "v1", "PersistentVolumeClaim", claim_name(service), spec)
+
+
+DOWNLOADER_USER = 65532
+_HUB_VARIABLES = ("HF_ENDPOINT", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+_NETWORK_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE")
+
+
+def download_job(
+    service: InferenceService, model: CachedModel, *, image: str, claim_uid: str
+) -> Fields:
+    """Render the Job that downloads a model into the claim. It is run once, and never compared.
+
+    Its pod may run where the service's may, since the claim is made where it runs first.
+    """
+    arguments: list[Tree] = ["models", "download", model.repo, f"--revision={model.revision}"]
+    arguments += [f"--to={MODELS}/{model.directory}", "--report=/dev/termination-log"]
+    arguments += [f"--gguf={model.gguf}"] if model.gguf is not None else []
+    arguments += [f"--digest={model.digest}"] if model.digest is not None else []
+    container: Fields = {
+        "name": "download",
+        "image": image,
+        "args": arguments,
+        "env": _download_environment(service),
+        "resources": {
+            "requests": {"cpu": "100m", "memory": "256Mi"},
+            "limits": {"memory": "1Gi"},
+        },
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        },
+        "volumeMounts": [{"mountPath": MODELS, "name": VOLUME}],
+    }
+    claim: Fields = {"claimName": claim_name(service)}
+    pod: Fields = {
+        "automountServiceAccountToken": False,
+        "containers": [container],
+        "enableServiceLinks": False,
+        "restartPolicy": "Never",
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": DOWNLOADER_USER,
+            "runAsGroup": DOWNLOADER_USER,
+            "fsGroup": DOWNLOADER_USER,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "volumes": [{"name": VOLUME, "persistentVolumeClaim": claim}],
+        **scheduling_fields(service),
+        **pull_secrets(service),
+    }
+    name = job_name(service, model, claim_uid)
+    labels: Fields = {"app.kubernetes.io/managed-by": "holdfast", DOWNLOAD_LABEL: service.name}
+    spec: Fields = {
+        "backoffLimit": 5,
+        "template": {"metadata": {"labels": labels}, "spec": pod},
+    }
+    job = _object(service, "batch/v1", "Job", name, spec)
+    metadata = job["metadata"]
+    assert isinstance(metadata, dict)  # noqa: S101  # every object has them
+    return {**job, "metadata": {**metadata, "labels": labels}}
+
+
+def _download_environment(service: InferenceService) -> list[Tree]:
+    """Only what a download needs: the other secrets are none of its business."""
+    spec, names = service.spec, (*_HUB_VARIABLES, *_NETWORK_VARIABLES)
+    plain_values = {
+        name: value for name, value in (spec.env or {}).items() if name.upper() in names
+    }
+    found: list[Tree] = [
+        {"name": name, "value": plain_values[name]} for name in sorted(plain_values)
+    ]
+    for name, ref in sorted((spec.secrets or {}).items()):
+        if name in names:
+            source: Tree = {"secretKeyRef": {"key": ref.key, "name": ref.name}}
+            found.append({"name": name, "valueFrom": source})
+    return found
+
+
 def _deployment_manifest(service: InferenceService, child: Deployment) -> Fields:
+    if child.worker_template is not None:
+        return _leader_worker_set_manifest(service, child, child.worker_template)
     spec: Fields = {
         "selector": {"matchLabels": plain_tree(selector(service.name, child.role))},
-        "strategy": {"type": "RollingUpdate", "rollingUpdate": _rolling(service)},
+        "strategy": {
+            "type": "RollingUpdate",
+            "rollingUpdate": rolling_limits(service, child.resources),
+        },
         "progressDeadlineSeconds": progress_deadline(service),
         "template": child.template,
     }
     if child.replicas is not None:
         spec = {"replicas": child.replicas, **spec}
-    return _object(service, "apps/v1", "Deployment", child.name, spec, child.role)
+    return _object(service, *DEPLOYMENT, child.name, spec, child.role)
 
 
-def _rolling(service: InferenceService) -> Fields:
+def _leader_worker_set_manifest(
+    service: InferenceService, child: Deployment, worker: Fields
+) -> Fields:
+    """A replica is a group of pods that starts, rolls and restarts as one."""
+    spec: Fields = {
+        "leaderWorkerTemplate": {
+            "size": child.nodes,
+            "restartPolicy": "RecreateGroupOnPodRestart",
+            "leaderTemplate": child.template,
+            "workerTemplate": worker,
+        },
+        "rolloutStrategy": {
+            "type": "RollingUpdate",
+            "rollingUpdateConfiguration": rolling_limits(service, child.resources),
+        },
+        "startupPolicy": "LeaderCreated",
+    }
+    if child.replicas is not None:
+        spec = {"replicas": child.replicas, **spec}
+    return _object(service, *LEADER_WORKER_SET, child.name, spec, child.role)
+
+
+def rolling_limits(service: InferenceService, resources: ResourceSpec) -> Fields:
     """Without a word from the user, a spare GPU is not counted on: the old pod goes first."""
-    rollout, resources = service.spec.rollout, service.spec.resources
+    rollout = service.spec.rollout
     if rollout and rollout.max_surge is not None:
         return {"maxSurge": rollout.max_surge, "maxUnavailable": 0}
-    if resources and resources.gpus:
+    if resources.needs_devices:
         return {"maxSurge": 0, "maxUnavailable": 1}
     return {"maxSurge": 1, "maxUnavailable": 0}
 
 
 def _service_manifest(service: InferenceService, child: Service) -> Fields:
-    spec: Fields = {
-        "type": "ClusterIP",
-        "selector": plain_tree(child.selector),
-        "ports": [{"name": "http", "port": POD_PORT, "protocol": "TCP", "targetPort": "http"}],
+    declared = service.spec.service or ServiceSpec()
+    entry = child.name == f"{service.name}-svc"
+    kind = declared.type if entry else None
+    http: Fields = {
+        "name": HTTP_PORT_NAME,
+        "port": POD_PORT,
+        "protocol": "TCP",
+        "targetPort": HTTP_PORT_NAME,
     }
-    return _object(service, "v1", "Service", child.name, spec)
+    spec: Fields = {
+        "type": str(kind or ServiceType.CLUSTER_IP),
+        "selector": plain_tree(child.selector),
+        "ports": [http, *map(_service_port, declared.ports or ())],
+    }
+    notes = declared.annotations if entry else None
+    return _object(service, "v1", "Service", child.name, spec, notes=notes)
+
+
+def _service_port(port: ServicePortSpec) -> Fields:
+    target = port.target_port
+    named = target is not None and not target.isdigit()
+    return {
+        "name": port.name,
+        "port": port.port,
+        "protocol": str(port.protocol or PortProtocol.TCP),
+        "targetPort": target if named else int(target or port.port),
+    }
 
 
 def _hpa_manifest(service: InferenceService, child: HPA) -> Fields:
-    metric: Fields
-    if child.metric in ("cpu", "memory"):
-        target: Fields = {"type": "Utilization", "averageUtilization": max(1, round(child.target))}
-        metric = {"type": "Resource", "resource": {"name": child.metric, "target": target}}
-    else:
-        average: Fields = {"type": "AverageValue", "averageValue": _quantity(child.target)}
-        pods: Fields = {"metric": {"name": child.metric}, "target": average}
-        metric = {"type": "Pods", "pods": pods}
+    version, kind = child.target_kind
     spec: Fields = {
-        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": child.target_ref},
+        "scaleTargetRef": {"apiVersion": version, "kind": kind, "name": child.target_ref},
         "minReplicas": child.min,
         "maxReplicas": child.max,
-        "metrics": [metric],
+        "metrics": [hpa_metric(each) for each in child.metrics],
     }
-    return _object(service, "autoscaling/v2", "HorizontalPodAutoscaler", child.name, spec)
+    if child.behavior is not None:
+        spec["behavior"] = behavior_fields(child.behavior)
+    return _object(service, *HORIZONTAL_POD_AUTOSCALER, child.name, spec)
 
 
-def _quantity(number: float) -> str:
-    """Write a number as the API server would: thousandths where it is not whole."""
-    thousandths = round(Decimal(str(number)) * 1000)
-    return f"{thousandths}m" if thousandths % 1000 else str(thousandths // 1000)
+def _scaled_object_manifest(service: InferenceService, child: ScaledObject) -> Fields:
+    hpa, prometheus = child.hpa, child.prometheus
+    version, kind = hpa.target_kind
+    tail = "[0-9]+" if hpa.target_kind == LEADER_WORKER_SET else "[a-z0-9]+-[a-z0-9]{5}"
+    pods = f"{hpa.target_ref}-{tail}"
+    spec: Fields = {
+        "scaleTargetRef": {"apiVersion": version, "kind": kind, "name": hpa.target_ref},
+        "minReplicaCount": hpa.min,
+        "maxReplicaCount": hpa.max,
+        "triggers": [
+            keda_trigger(each, prometheus=prometheus, namespace=service.namespace, pods=pods)
+            for each in hpa.metrics
+        ],
+    }
+    if hpa.behavior is not None:
+        behavior: Fields = {"behavior": behavior_fields(hpa.behavior)}
+        spec["advanced"] = {"horizontalPodAutoscalerConfig": behavior}
+    return _object(service, *SCALED_OBJECT, hpa.name, spec)
 
 
 def _budget_manifest(service: InferenceService) -> Fields:

@@ -30,14 +30,15 @@ from holdfast.core.service.backend_detection import (
 )
 from holdfast.core.service.children import RENDERER_ANNOTATION, WORKLOAD_LABEL
 from holdfast.core.service.pod import (
-    CONTAINER,
     DEFAULT_DRAIN_SECONDS,
     GPU_MEMORY_ANNOTATION,
     GPU_MEMORY_LABEL,
     GPU_RESOURCE,
     MODEL_ANNOTATION,
     PRE_STOP_SECONDS,
+    drain_hook,
 )
+from holdfast.core.service.pod_overlay import CONTAINER
 from holdfast.core.tree import Fields, Tree
 
 
@@ -47,6 +48,14 @@ class UnsupportedField:
 
     field: str
     reason: str
+
+
+class UnsupportedFields(list[UnsupportedField]):
+    """What was not taken over so far."""
+
+    def add(self, field: str, reason: str) -> None:
+        """Note one field, and why."""
+        self.append(UnsupportedField(field=field, reason=reason))
 
 
 _RESTRICTED: Fields = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
@@ -75,12 +84,11 @@ _CONTAINER_READ = (
 _SPEC_DEFAULTS: dict[str, tuple[Tree, ...]] = {"revisionHistoryLimit": (10,), "paused": (False,)}
 _SPEC_READ = ("replicas", "selector", "template", "strategy", "progressDeadlineSeconds")
 _REASONS = {
-    "serviceAccountName": "pods run without an account of their own.",
-    "imagePullSecrets": "give the pull secret to the namespace's default service account.",
-    "initContainers": "a workload is one container. Put a model into the image, or on the hub.",
-    "securityContext": "pods run under Holdfast's own, without privileges.",
+    "serviceAccountName": "give it in serviceAccountName of the InferenceService.",
+    "imagePullSecrets": "give it in imagePullSecrets of the InferenceService.",
+    "securityContext": "pods run under Holdfast's own; give more in pod_template.",
 }
-_NO_FIELD = "a workload has no field for it."
+_BY_HAND = "it is not taken over; give it in pod_template if it is needed."
 _OWN_LABELS = ("app.kubernetes.io/", "holdfast.dev/", "pod-template-hash")
 _OWN_ANNOTATIONS = (
     "deployment.kubernetes.io/", "kubectl.kubernetes.io/", "holdfast.dev/",
@@ -103,7 +111,7 @@ def collect_unsupported(
     container: Fields,
     profile: BackendProfile,
     sized: bool,
-    unsupported: list[UnsupportedField],
+    unsupported: UnsupportedFields,
 ) -> Fields:
     """Add what nobody read to the list, and return what only a custom resource can say.
 
@@ -117,12 +125,10 @@ def collect_unsupported(
     _unread(container, _CONTAINER_READ, _CONTAINER_DEFAULTS, "container ", unsupported)
     for other in list_at(pod, "containers"):
         if other is not container and other.get("name") != container.get("name"):
-            reason = "a workload is one container."
-            unsupported.append(
-                UnsupportedField(field=f"containers[name={other.get('name')}]", reason=reason)
-            )
+            unsupported.add(f"containers[name={other.get('name')}]", _BY_HAND)
     _volumes(pod, container, unsupported)
-    _hooks(container, profile, unsupported)
+    drain = drain_hook(profile, _drain(pod, ours=True))
+    _hooks(container, profile, drain, unsupported)
     _pull_policy(container, unsupported)
     for holder in (mapping_at(deployment, "metadata"), mapping_at(template, "metadata")):
         _foreign_metadata(holder, unsupported)
@@ -152,18 +158,16 @@ def _unread(
     read: tuple[str, ...],
     usual: dict[str, tuple[Tree, ...]],
     where: str,
-    unsupported: list[UnsupportedField],
+    unsupported: UnsupportedFields,
 ) -> None:
     for name, value in fields.items():
         if name not in read and value not in usual.get(name, ()) and value not in (None, [], {}):
             if name == "serviceAccount" and "serviceAccountName" in fields:
                 continue  # the old spelling of the same
-            unsupported.append(
-                UnsupportedField(field=f"{where}{name}", reason=_REASONS.get(name, _NO_FIELD))
-            )
+            unsupported.add(f"{where}{name}", _REASONS.get(name, _BY_HAND))
 
 
-def _volumes(pod: Fields, container: Fields, unsupported: list[UnsupportedField]) -> None:
+def _volumes(pod: Fields, container: Fields, unsupported: UnsupportedFields) -> None:
     shared = {
         mount.get("name")
         for mount in list_at(container, "volumeMounts")
@@ -174,30 +178,33 @@ def _volumes(pod: Fields, container: Fields, unsupported: list[UnsupportedField]
         memory = mapping_at(volume, "emptyDir").get("medium") == "Memory"
         if not (name in shared and memory):
             kind = next((key for key in volume if key != "name"), "volume")
-            reason = f"a workload has no volumes ({kind}); a model on it is fetched again."
-            unsupported.append(UnsupportedField(field=f"volumes[name={name}]", reason=reason))
+            reason = f"it is not taken over ({kind}); give it in pod_template, or as modelVolume."
+            unsupported.add(f"volumes[name={name}]", reason)
 
 
-def _hooks(container: Fields, profile: BackendProfile, unsupported: list[UnsupportedField]) -> None:
+def _hooks(
+    container: Fields, profile: BackendProfile, drain: Fields, unsupported: UnsupportedFields
+) -> None:
     hooks = mapping_at(container, "lifecycle")
     started = mapping_at(hooks, "postStart", "exec").get("command")
     if "postStart" in hooks and started != list(profile.post_start):
-        unsupported.append(UnsupportedField(field="lifecycle.postStart", reason=_NO_FIELD))
-    if "preStop" in hooks and "sleep" not in mapping_at(hooks, "preStop"):
+        unsupported.add("lifecycle.postStart", _BY_HAND)
+    stopping = mapping_at(hooks, "preStop")
+    if stopping and "sleep" not in stopping and stopping != drain:
         reason = "Holdfast waits until no request comes any more instead."
-        unsupported.append(UnsupportedField(field="lifecycle.preStop", reason=reason))
+        unsupported.add("lifecycle.preStop", reason)
 
 
-def _pull_policy(container: Fields, unsupported: list[UnsupportedField]) -> None:
+def _pull_policy(container: Fields, unsupported: UnsupportedFields) -> None:
     image = str(container.get("image") or "")
     tag = image.rpartition("/")[2].partition(":")[2]
     moving = "@" not in image and tag in ("", "latest")
     usual = "Always" if moving else "IfNotPresent"
     if container.get("imagePullPolicy", usual) != usual:
-        unsupported.append(UnsupportedField(field="imagePullPolicy", reason=f"it becomes {usual}."))
+        unsupported.add("imagePullPolicy", f"it becomes {usual}.")
 
 
-def _foreign_metadata(metadata: Fields, unsupported: list[UnsupportedField]) -> None:
+def _foreign_metadata(metadata: Fields, unsupported: UnsupportedFields) -> None:
     for what, own in (("labels", _OWN_LABELS), ("annotations", _OWN_ANNOTATIONS)):
         foreign = [name for name in mapping_at(metadata, what) if not name.startswith(own)]
         note = UnsupportedField(field=what, reason=f"not taken over: {', '.join(sorted(foreign))}.")
@@ -231,7 +238,7 @@ def health_check_of(
     profile: BackendProfile,
     own: Fields | None,
     model: str,
-    unsupported: list[UnsupportedField],
+    unsupported: UnsupportedFields,
 ) -> Fields:
     """Say what differs from the backend's own check. `own` is the spec of a Deployment of ours."""
     probes = {
@@ -251,9 +258,7 @@ def health_check_of(
     for name, probe in probes.items():
         if name not in paths and mapping_at(probe, "exec").get("command") != ready:
             how = next((kind for kind in ("exec", "tcpSocket", "grpc") if kind in probe), "it")
-            unsupported.append(
-                UnsupportedField(field=name, reason=f"{how} is not asked; an HTTP path is.")
-            )
+            unsupported.add(name, f"{how} is not asked; an HTTP path is.")
     path = profile.health_path or "/health"
     usual = {
         "readinessProbe": path,
@@ -266,14 +271,14 @@ def health_check_of(
         for name, asked in paths.items():
             if asked != chosen:
                 reason = f"{chosen} is asked, not {asked}."
-                unsupported.append(UnsupportedField(field=f"{name}.path", reason=reason))
+                unsupported.add(f"{name}.path", reason)
     first = next(iter(probes.values()))
     interval, timeout = _whole(first, "periodSeconds", 10), _whole(first, "timeoutSeconds", 1)
     if interval != _INTERVAL:
         health["interval"] = f"{interval}s"
     if timeout > interval:
         reason = f"{timeout} s is longer than the interval; {interval} s is taken."
-        unsupported.append(UnsupportedField(field="timeoutSeconds", reason=reason))
+        unsupported.add("timeoutSeconds", reason)
         timeout = interval
     if timeout != min(_TIMEOUT, interval):
         health["timeout"] = f"{timeout}s"
@@ -281,9 +286,7 @@ def health_check_of(
     if startup and startup != profile.pod_startup:
         health["startup"] = f"{startup}s"
     if own is None:
-        unsupported.append(
-            UnsupportedField(field="probes", reason="their thresholds become Holdfast's own.")
-        )
+        unsupported.add("probes", "their thresholds become Holdfast's own.")
     return health
 
 
@@ -342,7 +345,7 @@ def import_deployment(
     notes = mapping_at(template, "metadata", "annotations") if ours else {}
     labels = mapping_at(metadata, "labels") if ours else {}
     slug = str(labels.get(WORKLOAD_LABEL) or metadata.get("name") or "")
-    unsupported: list[UnsupportedField] = []
+    unsupported = UnsupportedFields()
     env, secrets = _environment(container, unsupported)
     line = detect_backend(
         _texts(container.get("command")),
@@ -372,7 +375,8 @@ def import_deployment(
     fields |= {"secrets": secrets} if secrets else {}
     fields |= _replicas(spec, autoscaler, unsupported)
     fields |= {"resources": resources} if resources else {}
-    fields |= _rollout(spec, drain, bool(resources.get("gpu")), unsupported)
+    devices = bool(resources.get("gpu") or resources.get("accelerators"))
+    fields |= _rollout(spec, drain, devices, unsupported)
     health = health_check_of(container, profile, spec if ours else None, line.model, unsupported)
     fields |= {"health": health} if health else {}
     scheduling = collect_unsupported(
@@ -387,7 +391,7 @@ def import_deployment(
     )
 
 
-def _environment(container: Fields, unsupported: list[UnsupportedField]) -> tuple[Fields, Fields]:
+def _environment(container: Fields, unsupported: UnsupportedFields) -> tuple[Fields, Fields]:
     """Plain variables, and those that come from a Secret."""
     plain: Fields = {}
     secrets: Fields = {}
@@ -399,19 +403,17 @@ def _environment(container: Fields, unsupported: list[UnsupportedField]) -> tupl
             secrets[name] = {"name": ref.get("name"), "key": ref.get("key")}
         elif source:
             kind = ", ".join(source)
-            unsupported.append(
-                UnsupportedField(field=f"env.{name}", reason=f"its value comes from a {kind}.")
-            )
+            unsupported.add(f"env.{name}", f"its value comes from a {kind}.")
         elif any(scan_values([("env", {name: str(entry.get("value") or "")})])):
             reason = "it looks like a credential. Keep it in a Secret, and name it under secrets."
-            unsupported.append(UnsupportedField(field=f"env.{safe_name(name)}", reason=reason))
+            unsupported.add(f"env.{safe_name(name)}", reason)
         else:
             plain[name] = str(entry.get("value") or "")
     for entry in list_at(container, "envFrom"):
         for kind, prefix in (("secretRef", "Secret"), ("configMapRef", "ConfigMap")):
             if ref := mapping_at(entry, kind):
                 reason = f"all keys of {prefix} {ref.get('name')} become variables; name each."
-                unsupported.append(UnsupportedField(field="envFrom", reason=reason))
+                unsupported.add("envFrom", reason)
     return plain, secrets
 
 
@@ -423,7 +425,7 @@ def _own_variables(profile: BackendProfile, model: str) -> dict[str, str]:
 
 
 def _foreign_variables(
-    env: Mapping[str, Tree], own: dict[str, str], unsupported: list[UnsupportedField]
+    env: Mapping[str, Tree], own: dict[str, str], unsupported: UnsupportedFields
 ) -> Fields:
     kept: Fields = {}
     for name, value in env.items():
@@ -431,7 +433,7 @@ def _foreign_variables(
             kept[name] = value
         elif own.get(name, value) != value:
             reason = f"Holdfast sets it itself, to {own[name]}."
-            unsupported.append(UnsupportedField(field=f"env.{name}", reason=reason))
+            unsupported.add(f"env.{name}", reason)
     return kept
 
 
@@ -451,20 +453,16 @@ def _arguments(
     resources: Fields,
     drain: int,
     fields: Fields,
-    unsupported: list[UnsupportedField],
+    unsupported: UnsupportedFields,
 ) -> list[str]:
     """The user's own arguments: without those that the rendering adds by itself."""
     args = _without_secrets(list(line.args), unsupported)
     if line.implied:
         does = " ".join(profile.command)
-        unsupported.append(
-            UnsupportedField(field="image", reason=f"its entry point gives way to: {does}")
-        )
+        unsupported.add("image", f"its entry point gives way to: {does}")
     port = custom_port([*(line.command or ()), *args])
     if port:
-        unsupported.append(
-            UnsupportedField(field="args", reason=f"pods listen on port {POD_PORT}, not {port}.")
-        )
+        unsupported.add("args", f"pods listen on port {POD_PORT}, not {port}.")
     if profile.address_flags:
         args = without_flag(without_flag(args, "--host", values=1), "--port", values=1)
     elif port:
@@ -486,7 +484,7 @@ def _arguments(
     return args
 
 
-def _without_secrets(args: list[str], unsupported: list[UnsupportedField]) -> list[str]:
+def _without_secrets(args: list[str], unsupported: UnsupportedFields) -> list[str]:
     kept: list[str] = []
     for place, part in enumerate(args):
         flag, equals, value = part.partition("=")
@@ -496,7 +494,7 @@ def _without_secrets(args: list[str], unsupported: list[UnsupportedField]) -> li
         if credential_in(part) or named or (follows and not is_reference(part)):
             shown = safe_name(before if follows else flag)
             reason = f"{shown} has a credential in clear. Keep it in a Secret, under secrets."
-            unsupported.append(UnsupportedField(field="args", reason=reason))
+            unsupported.add("args", reason)
             if follows and kept and kept[-1] == before:
                 kept.pop()
         else:
@@ -504,7 +502,7 @@ def _without_secrets(args: list[str], unsupported: list[UnsupportedField]) -> li
     return kept
 
 
-def _resources(container: Fields, unsupported: list[UnsupportedField]) -> Fields:
+def _resources(container: Fields, unsupported: UnsupportedFields) -> Fields:
     requests = mapping_at(container, "resources", "requests")
     limits = mapping_at(container, "resources", "limits")
     found: Fields = {}
@@ -518,43 +516,35 @@ def _resources(container: Fields, unsupported: list[UnsupportedField]) -> Fields
     if gpus is not None and str(gpus).isdigit() and int(str(gpus)):
         found["gpu"] = int(str(gpus))
     if "cpu" in limits:
-        unsupported.append(
-            UnsupportedField(field="resources.limits.cpu", reason="pods get no CPU limit.")
-        )
+        unsupported.add("resources.limits.cpu", "pods get no CPU limit.")
     if "memory" in requests and requests["memory"] != limits.get("memory"):
         reason = f"request and limit become one: {memory}."
-        unsupported.append(UnsupportedField(field="resources.memory", reason=reason))
+        unsupported.add("resources.memory", reason)
+    devices: Fields = {}
     for name in dict.fromkeys((*requests, *limits)):
-        if name not in ("cpu", "memory", GPU_RESOURCE):
-            unsupported.append(
-                UnsupportedField(field=f"resources.{name}", reason="a workload cannot ask for it.")
-            )
+        count = str(limits.get(name, requests.get(name)))
+        if "/" in name and name != GPU_RESOURCE and count.isdigit() and int(count):
+            devices[name] = int(count)
+        elif name not in ("cpu", "memory", GPU_RESOURCE):
+            unsupported.add(f"resources.{name}", _BY_HAND)
+    if devices:
+        found["accelerators"] = devices
     return found
 
 
-def _replicas(
-    spec: Fields, autoscaler: Fields | None, unsupported: list[UnsupportedField]
-) -> Fields:
+def _replicas(spec: Fields, autoscaler: Fields | None, unsupported: UnsupportedFields) -> Fields:
     if autoscaler is None:
         count = spec.get("replicas", 1)
         if count == 0:
-            unsupported.append(
-                UnsupportedField(field="replicas", reason="0 cannot be declared; it is left open.")
-            )
+            unsupported.add("replicas", "0 cannot be declared; it is left open.")
         return {"replicas": count} if isinstance(count, int) and count else {}
     bounds = mapping_at(autoscaler, "spec")
     scale: Fields = {"min": bounds.get("minReplicas", 1), "max": bounds.get("maxReplicas")}
     metrics = list_at(bounds, "metrics")
     for each in metrics[1:]:
-        unsupported.append(
-            UnsupportedField(
-                field="autoscaler.metrics", reason=f"one counts, not {each.get('type')}."
-            )
-        )
+        unsupported.add("autoscaler.metrics", f"one counts, not {each.get('type')}.")
     if "behavior" in bounds:
-        unsupported.append(
-            UnsupportedField(field="autoscaler.behavior", reason="a workload cannot say it.")
-        )
+        unsupported.add("autoscaler.behavior", "a workload cannot say it.")
     for each in metrics[:1]:
         resource, pods = mapping_at(each, "resource"), mapping_at(each, "pods")
         if resource and "averageUtilization" in mapping_at(resource, "target"):
@@ -564,11 +554,7 @@ def _replicas(
             average = _number(mapping_at(pods, "target").get("averageValue"))
             scale |= {"metric": mapping_at(pods, "metric").get("name"), "target": average}
         else:
-            unsupported.append(
-                UnsupportedField(
-                    field="autoscaler.metrics", reason=f"{each.get('type')} is unknown."
-                )
-            )
+            unsupported.add("autoscaler.metrics", f"{each.get('type')} is unknown.")
     return {"autoscaling": scale}
 
 
@@ -578,7 +564,7 @@ def _drain(pod: Fields, ours: bool) -> int:
     return grace - PRE_STOP_SECONDS - 5 if ours else grace
 
 
-def _rollout(spec: Fields, drain: int, gpus: bool, unsupported: list[UnsupportedField]) -> Fields:
+def _rollout(spec: Fields, drain: int, gpus: bool, unsupported: UnsupportedFields) -> Fields:
     rollout: Fields = {}
     rolling = mapping_at(spec, "strategy", "rollingUpdate")
     surge, unavailable = rolling.get("maxSurge"), rolling.get("maxUnavailable")
@@ -590,7 +576,7 @@ def _rollout(spec: Fields, drain: int, gpus: bool, unsupported: list[Unsupported
         kind = mapping_at(spec, "strategy").get("type")
         how = f"{kind} with surge {surge}, unavailable {unavailable}" if rolling else f"{kind}"
         ends = "surge 0, unavailable 1" if gpus else "surge 1, unavailable 0"
-        unsupported.append(UnsupportedField(field="strategy", reason=f"{how} becomes {ends}."))
+        unsupported.add("strategy", f"{how} becomes {ends}.")
     if drain != DEFAULT_DRAIN_SECONDS and drain > 0:
         rollout["drain_timeout"] = f"{drain}s"
     return {"rollout": rollout} if rollout else {}

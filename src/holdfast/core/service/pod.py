@@ -19,20 +19,37 @@ from holdfast.core.backends import (
     backend_profile,
 )
 from holdfast.core.command import is_script, to_kubelet_syntax
+from holdfast.core.lora import adapter_flags
+from holdfast.core.model import ModelSource, image_reference, model_source
 from holdfast.core.quantity import parse_duration, parse_quantity
+from holdfast.core.service.model_cache import (
+    CACHE_ANNOTATION,
+    MODELS,
+    cached_model,
+    check_container,
+    volume_of_cache,
+)
+from holdfast.core.service.pod_overlay import (
+    CONTAINER,
+    HTTP_PORT_NAME,
+    overlay_template,
+    overlay_variables,
+)
 from holdfast.core.service.spec import HealthCheckSpec, InferenceService, ResourceSpec
 from holdfast.core.tree import Fields, Tree, plain_tree
 
-CONTAINER = "server"
 GPU_RESOURCE = "nvidia.com/gpu"
 GPU_MEMORY_LABEL = "nvidia.com/gpu.memory"
 GPU_MEMORY_ANNOTATION = "holdfast.dev/gpu-memory"
 MODEL_ANNOTATION = "holdfast.dev/model"
+REVISION_ANNOTATION = "holdfast.dev/model-revision"
 SHARED_MEMORY = "/dev/shm"  # noqa: S108  # where the servers look
 PRE_STOP_SECONDS = 5
 """Seconds between leaving the endpoints and the stop signal: proxies learn of it with a delay."""
 DEFAULT_DRAIN_SECONDS = 30
 _INTERVAL = 10
+_STARTUP_INTERVAL = 2
+"""A small model is there after a second, and nobody should wait for the next probe."""
 _TIMEOUT = 5
 _REPORTED = Decimal("0.92")
 """Cards report less than their name says: 24 GB cards between 22.5 and 24 GiB."""
@@ -43,6 +60,12 @@ def pod_template(service: InferenceService, *, canary: bool, labels: Fields) -> 
     spec = service.spec
     resources = spec.resources or ResourceSpec()
     notes: Fields = {MODEL_ANNOTATION: model_of(service, canary=canary)}
+    revision = revision_of(service, canary=canary)
+    if revision is not None:
+        notes[REVISION_ANNOTATION] = revision
+    cached = cached_model(service, canary=canary)
+    if cached is not None:
+        notes[CACHE_ANNOTATION] = cached.directory
     if resources.gpu_memory is not None:
         notes[GPU_MEMORY_ANNOTATION] = str(resources.gpu_memory)
     profile = _profile(service)
@@ -53,19 +76,65 @@ def pod_template(service: InferenceService, *, canary: bool, labels: Fields) -> 
         "enableServiceLinks": False,
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
         "terminationGracePeriodSeconds": PRE_STOP_SECONDS + drain_seconds(service) + 5,
-        **_scheduling(service),
+        **scheduling_fields(service),
         **_account(service),
+        **_resource_claims(service),
     }
-    volumes = _volumes(service, profile)
+    volumes = _volumes(service, profile, canary=canary)
     if volumes:
         pod["volumes"] = [volume for volume, _ in volumes]
-    return {"metadata": {"labels": labels, "annotations": notes}, "spec": pod}
+    if cached is not None:
+        image = _image(service, profile, canary=canary)
+        pod["initContainers"] = [check_container(cached, image, volume_of_cache(service)[1])]
+    template: Fields = {"metadata": {"labels": labels, "annotations": notes}, "spec": pod}
+    return overlay_template(template, spec.pod_template)
+
+
+_LEADER_ONLY = ("ports", "startupProbe", "readinessProbe", "livenessProbe", "lifecycle")
+
+
+def worker_template(service: InferenceService, *, labels: Fields) -> Fields:
+    """Render the pods beside the first one of a replica: the same, but nobody asks them anything.
+
+    They end with their leader, which drains for all of them.
+    """
+    template = pod_template(service, canary=False, labels=labels)
+    pod = _mapping(template["spec"])
+    containers = pod["containers"]
+    assert isinstance(containers, list)  # noqa: S101  # just rendered
+    workers: list[Tree] = []
+    for each in containers:
+        container = _mapping(each)
+        if container["name"] == CONTAINER:
+            container = {name: part for name, part in container.items() if name not in _LEADER_ONLY}
+            args = container.get("args")
+            kept = args if isinstance(args, list) else []
+            container["args"] = [*kept, *_profile(service).worker_flags]
+        workers.append(container)
+    return {**template, "spec": {**pod, "containers": workers}}
 
 
 def model_of(service: InferenceService, *, canary: bool) -> str:
     """The model that a variant serves."""
     own = service.spec.canary.model_ref if canary and service.spec.canary else None
     return own or service.spec.model_ref
+
+
+def revision_of(service: InferenceService, *, canary: bool) -> str | None:
+    """The revision of the model that a variant serves."""
+    return service.spec.canary_revision if canary else service.spec.model_revision
+
+
+def served_from(service: InferenceService, *, canary: bool) -> str:
+    """What the backend is told to load: the model itself, or the path where it is mounted."""
+    model = model_of(service, canary=canary)
+    cached = cached_model(service, canary=canary)
+    if cached is not None:
+        return cached.path
+    if model_source(model, _backend(service)) is not ModelSource.IMAGE:
+        return model
+    path = image_reference(model).path
+    return f"{MODELS}/{path}" if path else MODELS
 
 
 def startup_seconds(service: InferenceService) -> int:
@@ -81,7 +150,11 @@ def drain_seconds(service: InferenceService) -> int:
 
 
 def _profile(service: InferenceService) -> BackendProfile:
-    return backend_profile(service.spec.backend or DEFAULT_BACKEND)
+    return backend_profile(_backend(service))
+
+
+def _backend(service: InferenceService) -> str:
+    return service.spec.backend or DEFAULT_BACKEND
 
 
 def _container(service: InferenceService, profile: BackendProfile, *, canary: bool) -> Fields:
@@ -91,9 +164,9 @@ def _container(service: InferenceService, profile: BackendProfile, *, canary: bo
         "image": _image(service, profile, canary=canary),
         **_command(service, profile, canary=canary),
         "env": _environment(service, profile, canary=canary),
-        "ports": [{"containerPort": POD_PORT, "name": "http", "protocol": "TCP"}],
+        "ports": _ports(service),
         **_probes(service, profile, canary=canary),
-        "lifecycle": _lifecycle(profile),
+        "lifecycle": _lifecycle(service, profile),
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"]},
@@ -102,13 +175,28 @@ def _container(service: InferenceService, profile: BackendProfile, *, canary: bo
     amounts = _resource_requirements(spec.resources or ResourceSpec())
     if amounts:
         container["resources"] = amounts
-    volumes = _volumes(service, profile)
+    volumes = _volumes(service, profile, canary=canary)
     if volumes:
         container["volumeMounts"] = [mount for _, mount in volumes]
     return container
 
 
-def _volumes(service: InferenceService, profile: BackendProfile) -> list[tuple[Fields, Fields]]:
+def _ports(service: InferenceService) -> list[Tree]:
+    """The port that is served, and those that callers reach by number beside it."""
+    declared = service.spec.service
+    ports: list[Tree] = [{"containerPort": POD_PORT, "name": HTTP_PORT_NAME, "protocol": "TCP"}]
+    known = {(POD_PORT, "TCP")}
+    for each in (declared and declared.ports) or ():
+        target, protocol = each.target_port or str(each.port), str(each.protocol or "TCP")
+        if target.isdigit() and (int(target), protocol) not in known:
+            known.add((int(target), protocol))
+            ports.append({"containerPort": int(target), "name": each.name, "protocol": protocol})
+    return ports
+
+
+def _volumes(
+    service: InferenceService, profile: BackendProfile, *, canary: bool
+) -> list[tuple[Fields, Fields]]:
     """Every volume with its mount."""
     found: list[tuple[Fields, Fields]] = []
     if profile.shared_memory:
@@ -121,14 +209,25 @@ def _volumes(service: InferenceService, profile: BackendProfile) -> list[tuple[F
         if own.read_only:
             claim["readOnly"] = mount["readOnly"] = True
         found.append(({"name": "model", "persistentVolumeClaim": claim}, mount))
+    if model_source(model_of(service, canary=canary), _backend(service)) is ModelSource.IMAGE:
+        image = image_reference(model_of(service, canary=canary))
+        source: Fields = {"reference": image.reference, "pullPolicy": "IfNotPresent"}
+        mount = {"mountPath": MODELS, "name": "model-image", "readOnly": True}
+        found.append(({"name": "model-image", "image": source}, mount))
+    if service.spec.cache is not None:
+        found.append(volume_of_cache(service))
     return found
+
+
+def pull_secrets(service: InferenceService) -> Fields:
+    """What images are pulled with."""
+    names = service.spec.image_pull_secrets
+    return {"imagePullSecrets": [{"name": name} for name in names]} if names else {}
 
 
 def _account(service: InferenceService) -> Fields:
     spec = service.spec
-    pod: Fields = {}
-    if spec.image_pull_secrets:
-        pod["imagePullSecrets"] = [{"name": name} for name in spec.image_pull_secrets]
+    pod = pull_secrets(service)
     if spec.service_account_name:
         pod["serviceAccountName"] = spec.service_account_name
         # The server keeps a copy under the field's old name and fills the new one from it, so an
@@ -158,23 +257,28 @@ def _command(service: InferenceService, profile: BackendProfile, *, canary: bool
     args = _kubelet_references(
         _fill_placeholders(given or (), service, canary=canary), service, script=script
     )
+    adapters = adapter_flags(spec.adapters or (), profile)
     if command:
         line = _kubelet_references(
             _fill_placeholders(command, service, canary=canary), service, script=script
         )
-        rest = _address(profile, line, args)
+        rest = _address(profile, line, [*adapters, *args])
         return {"command": list[Tree](line), **({"args": list[Tree](rest)} if rest else {})}
     if not profile.command:
         return {"args": list[Tree](args)} if args else {}
     line = _fill_placeholders(profile.command, service, canary=canary)
-    model = model_of(service, canary=canary)
-    if profile.local_model_flag and model.startswith("/"):
+    if profile.local_model_flag and served_from(service, canary=canary).startswith("/"):
         remote, local = profile.local_model_flag
         line = [local if part == remote else part for part in line]
     own_flags = [
         *_served_names(service, profile, args, canary=canary),
         *_parallelism(service, profile, args),
+        *adapters,
+        *_node_flags(service, profile, args),
     ]
+    revision = revision_of(service, canary=canary)
+    if revision is not None and profile.revision_flag and spec.cache is None:
+        own_flags += [profile.revision_flag, revision]
     if (
         profile.drain_flag
         and spec.vllm_version is None
@@ -199,19 +303,38 @@ def _served_names(
     service: InferenceService, profile: BackendProfile, args: Sequence[str], *, canary: bool
 ) -> list[str]:
     """Let both variants answer to the same names: callers do not know which one they reach."""
+    model = model_of(service, canary=canary)
+    single = profile.local_name_flag
+    if single and served_from(service, canary=canary) != model and not _has_flag(args, single):
+        return [single, service.spec.model_ref]  # or callers would have to know the path
     if profile.names_flag is None or _has_flag(args, profile.names_flag):
         return []
-    models = (service.spec.model_ref, model_of(service, canary=canary))
+    models = (service.spec.model_ref, model)
     return [profile.names_flag, *dict.fromkeys((service.name, *models))]
 
 
 def _parallelism(
     service: InferenceService, profile: BackendProfile, args: Sequence[str]
 ) -> list[str]:
-    count = service.spec.resources.gpus if service.spec.resources else 0
+    count = service.spec.resources.whole_gpus if service.spec.resources else 0
+    if service.spec.multi_node and profile.stages_flag is None:
+        count *= service.spec.nodes or 1
     if profile.parallel_flag is None or count < 2 or _has_flag(args, profile.parallel_flag):
         return []
     return [profile.parallel_flag, str(count)]
+
+
+def _node_flags(
+    service: InferenceService, profile: BackendProfile, args: Sequence[str]
+) -> list[str]:
+    """What makes one server of several pods. A spec of one node has none."""
+    if not service.spec.multi_node:
+        return []
+    nodes = str(service.spec.nodes)
+    flags = [part.replace("${NODES}", nodes) for part in profile.nodes_flags]
+    if profile.stages_flag is not None and not _has_flag(args, profile.stages_flag):
+        flags += [profile.stages_flag, nodes]
+    return flags
 
 
 def _has_flag(line: Sequence[str], flag: str) -> bool:
@@ -222,7 +345,7 @@ def _fill_placeholders(
     line: Sequence[str], service: InferenceService, *, canary: bool
 ) -> list[str]:
     known = {
-        "${MODEL}": model_of(service, canary=canary),
+        "${MODEL}": served_from(service, canary=canary),
         "${HOST}": POD_HOST,
         "${PORT}": str(POD_PORT),
     }
@@ -238,7 +361,8 @@ def _kubelet_references(
     line: Sequence[str], service: InferenceService, *, script: bool
 ) -> list[str]:
     """Let the kubelet fill in the variables that are declared; a script's own are its shell's."""
-    declared = {*(service.spec.env or {}), *(service.spec.secrets or {})}
+    spec = service.spec
+    declared = {*(spec.env or {}), *(spec.secrets or {}), *overlay_variables(spec)}
     return [part if script else to_kubelet_syntax(part, declared) for part in line]
 
 
@@ -268,23 +392,57 @@ def _probes(service: InferenceService, profile: BackendProfile, *, canary: bool)
     if profile.ready and check.path is None:
         command = list[Tree](_fill_placeholders(profile.ready, service, canary=canary))
         ready = started = {"exec": {"command": command}}
-    tries = math.ceil(startup_seconds(service) / interval)
+    pace = min(interval, _STARTUP_INTERVAL)
+    starting: Fields = {
+        "periodSeconds": pace,
+        "timeoutSeconds": timeout,
+        "failureThreshold": math.ceil(startup_seconds(service) / pace),
+    }
     return {
-        "startupProbe": {**started, **timing, "failureThreshold": tries},
+        "startupProbe": {**started, **starting},
         "readinessProbe": {**ready, **timing, "failureThreshold": 2},
         "livenessProbe": {**asked, **timing, "failureThreshold": 6},
     }
 
 
 def _http_get(path: str) -> Fields:
-    return {"path": path, "port": "http", "scheme": "HTTP"}
+    return {"path": path, "port": HTTP_PORT_NAME, "scheme": "HTTP"}
 
 
-def _lifecycle(profile: BackendProfile) -> Fields:
-    hooks: Fields = {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}}
+def _lifecycle(service: InferenceService, profile: BackendProfile) -> Fields:
+    hooks: Fields = {"preStop": drain_hook(profile, drain_seconds(service))}
     if profile.post_start:
         hooks["postStart"] = {"exec": {"command": list[Tree](profile.post_start)}}
     return hooks
+
+
+def drain_hook(profile: BackendProfile, seconds: int) -> Fields:
+    """What a pod does before it is told to stop: wait until it has answered what it was asked."""
+    busy = _busy_command(profile)
+    if not busy:  # of a server of the user's own nothing is known, not even that it has a shell
+        return {"sleep": {"seconds": PRE_STOP_SECONDS}}
+    script = _DRAIN.format(pause=PRE_STOP_SECONDS, tries=seconds, busy=busy)
+    return {"exec": {"command": ["/bin/sh", "-c", script]}}
+
+
+_DRAIN = "sleep {pause}; for i in $(seq {tries}); do {busy} || exit 0; sleep 1; done"
+"""Waits until nothing is being answered, or as long as the drain may take."""
+_METRICS = (
+    "(curl -fsS -m 2 http://127.0.0.1:{port}/metrics 2>/dev/null"
+    " || wget -q -T 2 -O - http://127.0.0.1:{port}/metrics)"
+)
+
+
+def _busy_command(profile: BackendProfile) -> str:
+    """A shell command that succeeds while requests are being answered."""
+    if profile.busy_metrics:
+        gauges = "|".join(profile.busy_metrics)
+        value = r"(\{[^}]*\})? +[0-9.e+]*[1-9]"
+        return f"{_METRICS.format(port=POD_PORT)} | grep -Eq '^({gauges}){value}'"
+    if profile.drains_by_connections:
+        established = rf"^ *[0-9]+: [0-9A-F]+:{POD_PORT:04X} [0-9A-F]+:[0-9A-F]+ 01 "
+        return f"cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | grep -Eq '{established}'"
+    return ""
 
 
 def _resource_requirements(resources: ResourceSpec) -> Fields:
@@ -296,11 +454,34 @@ def _resource_requirements(resources: ResourceSpec) -> Fields:
         requests["memory"] = limits["memory"] = str(resources.memory)
     if resources.gpus:
         requests[GPU_RESOURCE] = limits[GPU_RESOURCE] = str(resources.gpus)
+    for name, count in sorted((resources.accelerators or {}).items()):
+        requests[name] = limits[name] = str(count)
     amounts: Fields = {"requests": requests} if requests else {}
-    return {**amounts, "limits": limits} if limits else amounts
+    if limits:
+        amounts["limits"] = limits
+    if resources.claims:
+        amounts["claims"] = [
+            {"name": each.name, **({"request": each.request} if each.request else {})}
+            for each in resources.claims
+        ]
+    return amounts
 
 
-def _scheduling(service: InferenceService) -> Fields:
+def _resource_claims(service: InferenceService) -> Fields:
+    held = service.spec.resources
+    found: list[Tree] = []
+    for each in (held and held.claims) or ():
+        claim: Fields = {"name": each.name}
+        if each.resource_claim_name is not None:
+            claim["resourceClaimName"] = each.resource_claim_name
+        else:
+            claim["resourceClaimTemplateName"] = each.resource_claim_template_name
+        found.append(claim)
+    return {"resourceClaims": found} if found else {}
+
+
+def scheduling_fields(service: InferenceService) -> Fields:
+    """Where the pods of a service may run."""
     given = service.spec.scheduling
     pod: Fields = {}
     if given and given.node_selector:

@@ -21,6 +21,7 @@ from holdfast.core.custom_resource import (
     Count,
     CountOrNone,
     Duration,
+    Moment,
     ObjectName,
     Percent,
     Quantity,
@@ -31,7 +32,12 @@ from holdfast.core.custom_resource import (
     raise_problems,
 )
 from holdfast.core.custom_resource import Condition as Condition
+from holdfast.core.engine_report import RuntimeDifference
+from holdfast.core.lora import LoraAdapter
+from holdfast.core.model import DIGEST_PATTERN, REVISION_PATTERN
+from holdfast.core.node_health import HardwareFailure
 from holdfast.core.policy import OnDrift
+from holdfast.core.quantity import parse_moment
 from holdfast.core.workload import SecretRef, TaskType
 
 
@@ -166,6 +172,9 @@ Seconds = Annotated[
     ),
 ]
 Gpus = Annotated[int, ValueFormat(description="a whole number from 0 to 64", minimum=0, maximum=64)]
+Nodes = Annotated[
+    int, ValueFormat(description="a whole number from 1 to 64", minimum=1, maximum=64)
+]
 HttpPath = Annotated[str, ValueFormat(description="a path that starts with '/'", pattern=r"^/\S*$")]
 MetricName = Annotated[
     str,
@@ -173,16 +182,82 @@ MetricName = Annotated[
         description="the name of a metric", pattern=r"^[A-Za-z_][A-Za-z0-9_:.-]*$", max_length=200
     ),
 ]
+PolicyValue = Annotated[
+    int, ValueFormat(description="a whole number from 1 to 10000", minimum=1, maximum=10_000)
+]
+PolicyPeriod = Annotated[
+    int, ValueFormat(description="from 1 to 1800 seconds", minimum=1, maximum=1800)
+]
+StabilizationWindow = Annotated[
+    int, ValueFormat(description="from 0 to 3600 seconds", minimum=0, maximum=3600)
+]
 MountPath = Annotated[
     str,
     ValueFormat(
         description="an absolute path below '/', without a colon", pattern=r"^/[^\s:]*[^\s:/]$"
     ),
 ]
+Revision = Annotated[
+    str,
+    ValueFormat(
+        description="a branch, a tag or a commit", pattern=REVISION_PATTERN, max_length=200
+    ),
+]
+FilesDigest = Annotated[
+    str, ValueFormat(description="sha256: and 64 digits of 0-9a-f", pattern=DIGEST_PATTERN)
+]
 Version = Annotated[
     str,
     ValueFormat(description="a version such as 0.32.0", pattern=r"^[0-9A-Za-z][0-9A-Za-z._-]*$"),
 ]
+
+
+DeviceCount = Annotated[
+    int, ValueFormat(description="a whole number from 1 to 1000", minimum=1, maximum=1000)
+]
+PortNumber = Annotated[
+    int, ValueFormat(description="a port from 1 to 65535", minimum=1, maximum=65_535)
+]
+PortName = Annotated[
+    str,
+    ValueFormat(
+        description="a name of up to 15 letters, digits and dashes",
+        pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$",
+        max_length=15,
+    ),
+]
+TargetPort = Annotated[
+    str,
+    ValueFormat(
+        description="a port, or the name of one of a container",
+        pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$",
+        numeric=True,
+        minimum=1,
+        maximum=65_535,
+        max_length=15,
+    ),
+]
+WHOLE_GPUS = frozenset(
+    {
+        "amd.com/gpu",
+        "gpu.intel.com/i915",
+        "gpu.intel.com/xe",
+        "habana.ai/gaudi",
+        "nvidia.com/gpu",
+    }
+)
+"""Resources that stand for whole accelerators, over which a model may be spread."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceClaimSpec:
+    """A claim of dynamic resource allocation: one that exists, or a template for each pod."""
+
+    name: Slug
+    resource_claim_name: ObjectName | None = None
+    resource_claim_template_name: ObjectName | None = None
+    request: Slug | None = None
+    """One request of the claim; left unset, all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,10 +269,24 @@ class ResourceSpec:
     gpu_memory: Quantity | None = None
     gpu: Gpus | None = None
     """Left unset, it is 1 when `gpu_memory` is given."""
+    accelerators: Mapping[str, DeviceCount] | None = None
+    """How many of any extended resource, by its name: `amd.com/gpu: 1`."""
+    claims: tuple[DeviceClaimSpec, ...] | None = None
+
+    @property
+    def needs_devices(self) -> bool:
+        """True when a replica needs something of which a spare one is not counted on."""
+        return bool(self.gpus or self.accelerators or self.claims)
+
+    @property
+    def whole_gpus(self) -> int:
+        """How many accelerators a model can be spread over, of any maker."""
+        others = self.accelerators or {}
+        return self.gpus + sum(others[name] for name in WHOLE_GPUS & others.keys())
 
     @property
     def gpus(self) -> int:
-        """How many GPUs a replica asks for."""
+        """How many of NVIDIA's GPUs a replica asks for."""
         if self.gpu is not None:
             return self.gpu
         return 1 if self.gpu_memory is not None else 0
@@ -223,10 +312,17 @@ class CanarySpec:
 
     weight: Percent
     model_ref: Text | None = None
+    model_revision: Revision | None = None
+    """Left unset, it is the primary's where the model is."""
+    model_digest: FilesDigest | None = None
     image: Image | None = None
     command: Command | None = None
     args: tuple[Argument, ...] | None = None
     replicas: Count | None = None
+    env: Mapping[str, str] | None = None
+    """Beside the primary's variables, and instead of those of the same name."""
+    resources: ResourceSpec | None = None
+    """Each field that is given takes the place of the primary's."""
     analysis: AnalysisSpec | None = None
 
 
@@ -246,13 +342,96 @@ class HealthCheckSpec:
         _durations_as_text(self, "interval", "timeout", "startup")
 
 
+class ScalingPreset(StrEnum):
+    """What an engine is usually scaled by; its metric is in the table of backends."""
+
+    QUEUE = "queue"
+    """Requests that wait for their turn."""
+    KV_CACHE = "kv-cache"
+    """The share of the memory for running requests that is taken."""
+
+
+class Scaler(StrEnum):
+    """Who scales."""
+
+    HPA = "hpa"
+    KEDA = "keda"
+
+
+class ScalingPolicyType(StrEnum):
+    """What a policy counts in."""
+
+    PODS = "Pods"
+    PERCENT = "Percent"
+
+
+class SelectPolicy(StrEnum):
+    """Which of several policies counts; `Disabled` keeps from scaling that way."""
+
+    MAX = "Max"
+    MIN = "Min"
+    DISABLED = "Disabled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingMetricSpec:
+    """One of several metrics; the one that asks for most pods counts."""
+
+    metric: MetricName
+    target: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingPolicySpec:
+    """How many pods, or percent of them, may come or go within a time."""
+
+    type: ScalingPolicyType
+    value: PolicyValue
+    period_seconds: PolicyPeriod
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingRulesSpec:
+    """How fast the number changes one way."""
+
+    stabilization_window_seconds: StabilizationWindow | None = None
+    select_policy: SelectPolicy | None = None
+    policies: ScalingPolicies | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BehaviorSpec:
+    """How fast the number changes, as autoscaling/v2 has it."""
+
+    scale_up: ScalingRulesSpec | None = None
+    scale_down: ScalingRulesSpec | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoscalingSpec:
-    """What the autoscaler looks at: `cpu`, `memory`, or a metric that the pods report."""
+    """What the autoscaler looks at: `cpu`, `memory`, or metrics that the pods report."""
 
     metric: MetricName | None = None
     target: float | None = None
     """Percent of the request for cpu and memory, the value per pod for any other metric."""
+    metrics: ScalingMetrics | None = None
+    preset: ScalingPreset | None = None
+    behavior: BehaviorSpec | None = None
+    scaler: Scaler | None = None
+    """Left unset, it is a HorizontalPodAutoscaler of Kubernetes' own."""
+    idle_after: Duration | None = None
+    """With minReplicas 0: how long without a request until there are no replicas; 10m if unset."""
+
+    def __post_init__(self) -> None:
+        _durations_as_text(self, "idle_after")
+
+
+ScalingMetrics = Annotated[
+    tuple[ScalingMetricSpec, ...], ValueFormat(description="a list of at least one", minimum=1)
+]
+ScalingPolicies = Annotated[
+    tuple[ScalingPolicySpec, ...], ValueFormat(description="a list of at least one", minimum=1)
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,11 +466,109 @@ class ModelVolumeSpec:
     read_only: bool | None = None
 
 
+class ServiceType(StrEnum):
+    """How callers outside the cluster reach a Service."""
+
+    CLUSTER_IP = "ClusterIP"
+    NODE_PORT = "NodePort"
+    LOAD_BALANCER = "LoadBalancer"
+
+
+class PortProtocol(StrEnum):
+    """What a port speaks."""
+
+    TCP = "TCP"
+    UDP = "UDP"
+    SCTP = "SCTP"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServicePortSpec:
+    """A port beside the one that is served. A number as target is a port of the server too."""
+
+    name: PortName
+    port: PortNumber
+    target_port: TargetPort | None = None
+    """Left unset, it is `port`."""
+    protocol: PortProtocol | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceSpec:
+    """The Service that callers use. Its ports are those of the variants' Services too."""
+
+    type: ServiceType | None = None
+    annotations: Mapping[str, str] | None = None
+    ports: tuple[ServicePortSpec, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodMetadataSpec:
+    """Labels and annotations of the pods, beside those that Holdfast sets."""
+
+    labels: Mapping[str, str] | None = None
+    annotations: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodTemplateSpec:
+    """What the pods have beyond the fields of the service: put over the rendered template.
+
+    `spec` is a part of a PodSpec, merged as `kubectl patch` would; see `pod_overlay`.
+    """
+
+    metadata: PodMetadataSpec | None = None
+    spec: Mapping[str, object] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuspendSpec:
+    """Write nothing to the children for a while; what drifts is still observed and told."""
+
+    reason: Text
+    """For people: why nobody should wonder that nothing happens."""
+    until: Moment | None = None
+    """When it ends by itself; left unset, when it is taken out of the spec."""
+
+    @property
+    def ends(self) -> datetime | None:
+        """The end as a time."""
+        return parse_moment(self.until)
+
+    def is_over(self, now: datetime) -> bool:
+        """True once the end has passed."""
+        return self.ends is not None and self.ends <= now
+
+
+class AccessMode(StrEnum):
+    """Which nodes may mount a claim at a time, in Kubernetes' words."""
+
+    ONCE = "ReadWriteOnce"
+    """One node: all pods of the service have to run on it."""
+    MANY = "ReadWriteMany"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheSpec:
+    """A claim of the service's own, into which each model is downloaded once for all pods."""
+
+    size: Quantity
+    storage_class: ObjectName | None = None
+    """Left unset, the cluster's default."""
+    access_mode: AccessMode | None = None
+    """Left unset, one node."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferenceServiceSpec:
     """What is to be served, and how."""
 
     model_ref: Text
+    model_revision: Revision | None = None
+    """Of a repository: a commit pins it, a branch or a tag does not."""
+    model_digest: FilesDigest | None = None
+    """Of the files that the cache holds; another content is not served."""
+    cache: CacheSpec | None = None
     backend: Slug | None = None
     """Left unset, it is vLLM."""
     display_name: Text | None = None
@@ -318,12 +595,59 @@ class InferenceServiceSpec:
     service_account_name: ObjectName | None = None
     """For identities that a cloud grants; no token of the cluster's own is mounted."""
     model_volume: ModelVolumeSpec | None = None
+    adapters: tuple[LoraAdapter, ...] | None = None
+    """All LoRA adapters that are to be loaded: an empty list says none. Left unset, they are not
+    yours, and neither loaded nor compared."""
+    pod_template: PodTemplateSpec | None = None
+    service: ServiceSpec | None = None
     on_drift: OnDrift | None = None
+    nodes: Nodes | None = None
+    """How many pods, each on a node with the declared resources, make up one replica."""
+    suspend: SuspendSpec | None = None
 
     @property
     def autoscaled(self) -> bool:
-        """True when an autoscaler chooses the number. Both bounds 0 is the reference's "no"."""
-        return bool(self.min_replicas and self.max_replicas)
+        """True when the number is chosen within bounds. Both 0 is the reference's "no"."""
+        return self.min_replicas is not None and bool(self.max_replicas)
+
+    @property
+    def scales_to_zero(self) -> bool:
+        """True when there may be no replicas for as long as nobody asks."""
+        return self.autoscaled and self.min_replicas == 0
+
+    @property
+    def scales_by_load(self) -> bool:
+        """True when an autoscaler has a choice beside none at all."""
+        return self.autoscaled and not (self.scales_to_zero and self.max_replicas == 1)
+
+    @property
+    def multi_node(self) -> bool:
+        """True when a replica is more than one pod."""
+        return (self.nodes or 1) > 1
+
+    def suspended(self, now: datetime) -> bool:
+        """True while nothing is to be written."""
+        return self.suspend is not None and not self.suspend.is_over(now)
+
+    @property
+    def canary_model_digest(self) -> str | None:
+        """What the canary's files have to be: the primary's where it is the same commit."""
+        own = self.canary
+        if own is None or own.model_digest is not None:
+            return own.model_digest if own else None
+        same = own.model_ref in (None, self.model_ref) and own.model_revision in (
+            None,
+            self.model_revision,
+        )
+        return self.model_digest if same else None
+
+    @property
+    def canary_revision(self) -> str | None:
+        """The revision of the canary's model: the primary's is of no use to another model."""
+        own = self.canary
+        if own is None or own.model_revision is not None:
+            return own.model_revision if own else None
+        return self.model_revision if own.model_ref in (None, self.model_ref) else None
 
     def validate(self) -> None:
         """Raise InvalidSpec with everything that is wrong, unless nothing is."""
@@ -344,6 +668,24 @@ class AppliedChild:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelStatus:
+    """What the primary's model was resolved to. What is not known is left out."""
+
+    ref: str
+    revision: str | None = None
+    """As it is declared."""
+    commit: str | None = None
+    digest: str | None = None
+    """Of the files that the cache holds."""
+    branch: str | None = None
+    """The branch or tag that its hub is asked about."""
+    head: str | None = None
+    """The commit that this was at when the hub told last."""
+    head_digest: str | None = None
+    """Of the files of that commit, where a digest is declared and the hub's list tells it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InferenceServiceStatus:
     """What the operator says. `ready`, `replicas` and `message` are the summary."""
 
@@ -359,7 +701,12 @@ class InferenceServiceStatus:
     split_mode: str | None = None
     drift: str | None = None
     """How many fields are not as declared, in words."""
+    runtime: tuple[RuntimeDifference, ...] | None = None
+    """What pods serve otherwise than it was declared, by their engines' own word."""
+    hardware: tuple[HardwareFailure, ...] | None = None
+    """Pods that are lost or fail, where their hardware explains it."""
     url: str | None = None
+    model: ModelStatus | None = None
     plan: tuple[str, ...] | None = None
     """What would be put back, where the policy is to write it down only."""
     canary: CanaryState | None = None

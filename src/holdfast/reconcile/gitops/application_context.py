@@ -14,7 +14,13 @@ from holdfast.core.gitops.application import Application, ApplicationSpec
 from holdfast.core.gitops.drift import DriftState
 from holdfast.core.gitops.hold import Hold
 from holdfast.core.gitops.ignore import ignore_rules_of
-from holdfast.core.gitops.objects import ForeignOwner, ObjectHealth, ObservedObject, SyncStatus
+from holdfast.core.gitops.objects import (
+    DuplicateDeclaration,
+    ForeignOwner,
+    ObjectHealth,
+    ObservedObject,
+    SyncStatus,
+)
 from holdfast.core.gitops.source import RenderedSource
 from holdfast.core.object_ref import ObjectRef
 from holdfast.core.ownership.delegated import FieldClass
@@ -37,10 +43,12 @@ class ObjectSnapshot:
     owner: ForeignOwner | None = None
     tolerated: tuple[tuple[str, str], ...] = ()
     """Fields that differ and are left alone, each with the rule or the reason."""
+    ignored: tuple[tuple[str, str], ...] = ()
+    """Those of them that an ignore rule hides, each with the name of the rule."""
 
 
 HEALTHY_AND_IN_SYNC = ObjectSnapshot(sync_status=SyncStatus.IN_SYNC, health=ObjectHealth.HEALTHY)
-"""Said of most objects, so they share it: who looks for the others asks `is not FINE`."""
+"""Said of most objects, so they share it: compare with `is`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +96,8 @@ class ApplicationContext:
     """When such a forge is asked again."""
     forge_moved: bool = False
     """A webhook hinted at the forge: it is asked about pull requests before it is time to."""
-    refused: str = ""
-    """Why nothing of it is applied: another application declares the same object."""
+    refused: DuplicateDeclaration | None = None
+    """Set while nothing of it is applied: another application declares the same object."""
     postponed: set[ObjectRef] = field(default_factory=set)
     """Objects that a pass looked at without seeing to all that is due about them: the next one
     looks at them again."""
@@ -130,6 +138,7 @@ class ApplicationContext:
                 message=each.message,
                 owner=each.owner,
                 tolerated=_tolerated_fields(each),
+                ignored=_ignored_fields(each),
             )
             self.object_states[each.ref] = (
                 HEALTHY_AND_IN_SYNC if snapshot == HEALTHY_AND_IN_SYNC else snapshot
@@ -186,4 +195,14 @@ def _tolerated_fields(observed: ObservedObject) -> tuple[tuple[str, str], ...]:
         (show_path(found.change.path), found.rule or found.evidence)
         for found in observed.diff.field_drifts
         if found.field_class in left
+    )
+
+
+def _ignored_fields(observed: ObservedObject) -> tuple[tuple[str, str], ...]:
+    if observed.diff is None:
+        return ()
+    return tuple(
+        (show_path(found.change.path), found.rule)
+        for found in observed.diff.field_drifts
+        if found.field_class is FieldClass.IGNORED and found.rule
     )

@@ -10,12 +10,14 @@ from holdfast.core.errors import AuthError, PermissionDenied, TargetUnavailable
 from holdfast.core.gitops.application import OrphanPolicy
 from holdfast.core.gitops.health import health_of
 from holdfast.core.gitops.ignore import ignore_rules_of
+from holdfast.core.gitops.model_pins import model_findings
 from holdfast.core.gitops.objects import APPLICATION_LABEL, ObjectHealth, ObservedObject, SyncStatus
 from holdfast.core.gitops.owners import ORPHAN_KINDS, is_orphan, object_keys
 from holdfast.core.gitops.records import AppliedObject
 from holdfast.core.gitops.routes import hide_ignored
 from holdfast.core.gitops.source import RenderedSource
 from holdfast.core.gitops.track import added_paths, is_from_adoption
+from holdfast.core.object_cost import delete_cost
 from holdfast.core.object_ref import ObjectRef, ref_of
 from holdfast.core.ownership.canonical import value_at
 from holdfast.core.ownership.ignore import IgnoreRule
@@ -70,6 +72,7 @@ class OrphanFinder:
                                 health=health,
                                 live=item,
                                 message=message,
+                                cost=delete_cost(item),
                             )
                         )
         return tuple(found)
@@ -136,24 +139,15 @@ class ApplicationObserver:
             label=context.application.id.label,
             only=only,
         )
-        for ref, images in observations.images.items():
-            if (applied := state.inventory.get(ref)) is not None:
-                state.put_applied(replace(applied, images=images))
-        for ref, marks in observations.marks.items():
-            if (applied := state.inventory.get(ref)) is not None:
-                state.put_applied(replace(applied, marks=marks))
-        for ref, data in observations.data.items():
-            if (applied := state.inventory.get(ref)) is not None:
-                state.put_applied(replace(applied, data=data))
-        for ref, record in observations.values.items():
-            if (applied := state.inventory.get(ref)) is not None:
-                known = replace(applied, declaration=record.digest, values=record.values or "")
-                state.put_applied(known)
+        for applied in observations.learned:
+            state.put_applied(applied)
         drift = context.application.spec.drift
         routes = (drift.routes if drift else None) or ()
+        found = observations.observed
+        if drift is not None and drift.model_heads:
+            found = tuple(map(_with_model_head, found))
         declared_objects = tuple(
-            self._with_adoption(context, hide_ignored(each, routes))
-            for each in observations.observed
+            self._with_adoption(context, hide_ignored(each, routes)) for each in found
         )
         observed = (*declared_objects, *await self._orphans.find(context, only))
         if only is None:
@@ -208,6 +202,19 @@ class ApplicationObserver:
             if rule.expires > now
         )
         return (*ignore_rules_of((spec.ignore if spec else None) or ()), *kept)
+
+
+def _with_model_head(observed: ObservedObject) -> ObservedObject:
+    """Add that the branch of a pinned model moved on, where Git declares the pin that runs."""
+    if observed.declared is None or observed.live is None or observed.diff is None:
+        return observed
+    if observed.sync_status not in (SyncStatus.IN_SYNC, SyncStatus.DRIFTED):
+        return observed  # what Git declares now is on its way
+    findings = tuple(model_findings(observed.declared.item, observed.live))
+    if not findings:
+        return observed
+    running = (*observed.running, *findings)
+    return replace(observed, running=running, sync_status=SyncStatus.DRIFTED)
 
 
 def _absent_objects(refs: Collection[ObjectRef]) -> Iterator[ObservedObject]:

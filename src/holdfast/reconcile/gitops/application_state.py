@@ -1,6 +1,6 @@
 """Everything that must be remembered of one application, and how a pass changes it.
 
-A shelf is read once, changed in memory, and committed with the journal lines that say why: all
+A state is read once, changed in memory, and committed with the journal lines that say why: all
 of it or nothing. Whoever else wrote in between wins, and the pass starts anew. What could not be
 committed for sure is taken back in memory too, and the ledger is read again before it is used: no
 reader is shown a decision that may not have been kept.
@@ -57,21 +57,45 @@ Versions: TypeAlias = dict[tuple[RecordKind, str], int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StateCommit:
+    """What one commit wrote, for whoever makes something of it: figures, the live stream."""
+
+    application: ApplicationId
+    project: str
+    writes: tuple[LedgerWrite, ...]
+    entries: tuple[JournalEntry, ...]
+    facts: tuple[ApplicationFact, ...]
+    """Of which the entries are the lines."""
+    at: datetime
+
+
+OnCommit: TypeAlias = Callable[[StateCommit], None]
+"""Hears of what was written, once it is committed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _UnapprovedRecord:
     batches: list[UnapprovedChanges]
 
 
 def inventory_key(ref: ObjectRef) -> str:
-    """Name an object in the book: its version may change while it stays the same object."""
+    """Name an object in the ledger: its version may change while it stays the same object."""
     return "|".join((ref.group, ref.kind, ref.namespace, ref.name))
 
 
 class ApplicationState:
     """What is known of one application. Read by `open_state`."""
 
-    def __init__(self, book: LedgerStore, application: ApplicationId, clock: Clock) -> None:
-        self._book = book
+    def __init__(
+        self,
+        ledger_store: LedgerStore,
+        application: ApplicationId,
+        clock: Clock,
+        on_commit: OnCommit | None = None,
+    ) -> None:
+        self._ledger_store = ledger_store
         self._clock = clock
+        self._on_commit = on_commit
         self.application = application
         self.project = ""
         """Whose it is; lines of the journal say so, and are read by that project alone."""
@@ -82,6 +106,8 @@ class ApplicationState:
         """Counts how often an object came into the inventory or left it."""
         self.drifts: dict[str, ObjectDrift] = {}
         """Those that are open."""
+        self.changes = 0
+        """Counts how often `drifts` may have changed: who made something of them looks here."""
         self.holds: dict[str, Hold] = {}
         self.plans: dict[str, PendingPlan] = {}
         self.pulls: dict[str, PullRequestRecord] = {}
@@ -101,10 +127,11 @@ class ApplicationState:
         self.holds_refused: dict[ObjectRef, datetime] = {}
         """When a hold by annotation was refused last, so that it is not told each time."""
         self.stale = True
-        """True while this may not be what the book has: read it before anything is decided."""
+        """True while this may not be what the ledger has: read it before anything is decided."""
         self._versions: Versions = {}
         self._puts: dict[tuple[RecordKind, str], LedgerWrite] = {}
         self._entries: list[JournalEntry] = []
+        self._facts: list[ApplicationFact] = []
         self._undo: list[Callable[[], object]] = []
         """How to take back in memory what was changed since the last commit, the last one last."""
 
@@ -125,8 +152,10 @@ class ApplicationState:
             self._put(RecordKind.INVENTORY, inventory_key(ref), None)
 
     def put_drift(self, drift: ObjectDrift) -> None:
-        """Keep a drift as it is now. A resolved one leaves the shelf and stays in the book."""
+        """Keep a drift as it is now. A resolved one leaves the state and stays in the ledger."""
+        self.changes += 1
         if self.drifts.get(drift.id) == drift:
+            self.drifts[drift.id] = drift  # with what it costs now
             return
         resolved = drift.state is DriftState.RESOLVED
         if resolved:
@@ -153,13 +182,9 @@ class ApplicationState:
         if ended:
             hold = hold.ended(self._clock.now())
             self._note_times(hold)
-            self._pop(self.holds, hold.id)
             if hold.until <= self._clock.now():
                 self._set(self.expired, hold.id, hold.asked or hold.until)
-        else:
-            self._set(self.holds, hold.id, hold)
-        form = gitops_v1.encode_record(hold)
-        self._put(RecordKind.HOLD, hold.id, form, state=CLOSED if ended else OPEN)
+        self._keep(RecordKind.HOLD, self.holds, hold.id, hold, ended=ended)
 
     def _note_times(self, hold: Hold) -> None:
         if hold.object is None or not hold.from_annotation:
@@ -177,31 +202,17 @@ class ApplicationState:
 
     def put_plan(self, plan: PendingPlan, *, done: bool = False) -> None:
         """Keep a plan that waits, or put it away."""
-        if done:
-            self._pop(self.plans, plan.id)
-        else:
-            self._set(self.plans, plan.id, plan)
-        form = gitops_v1.encode_record(plan)
-        self._put(RecordKind.PLAN, plan.id, form, state=CLOSED if done else OPEN)
+        self._keep(RecordKind.PLAN, self.plans, plan.id, plan, ended=done)
 
     def put_pull(self, pull: PullRequestRecord, *, done: bool = False) -> None:
         """Keep a pull request, or put it away."""
+        self._keep(RecordKind.PULL, self.pulls, pull.branch, pull, ended=done)
         if done:
-            self._pop(self.pulls, pull.branch)
             self._set(self.ended, pull.branch, pull)
-        else:
-            self._set(self.pulls, pull.branch, pull)
-        form = gitops_v1.encode_record(pull)
-        self._put(RecordKind.PULL, pull.branch, form, state=CLOSED if done else OPEN)
 
     def put_rule(self, rule: TemporaryIgnoreRule, *, ended: bool = False) -> None:
         """Keep an ignore rule, or end it."""
-        if ended:
-            self._pop(self.rules, rule.name)
-        else:
-            self._set(self.rules, rule.name, rule)
-        form = gitops_v1.encode_record(rule)
-        self._put(RecordKind.RULE, rule.name, form, state=CLOSED if ended else OPEN)
+        self._keep(RecordKind.RULE, self.rules, rule.name, rule, ended=ended)
 
     def put_revision(self, followed: AppliedRevision) -> None:
         """Keep how far the source was followed."""
@@ -237,6 +248,7 @@ class ApplicationState:
         """Add the line of a fact to the journal."""
         if (action := fact.journal_action) is None:
             return
+        self._facts.append(fact)
         whose: Fields = {"project": self.project} if self.project else {}
         self._entries.append(
             JournalEntry(
@@ -256,7 +268,7 @@ class ApplicationState:
         return bool(self._puts or self._entries)
 
     async def commit(self) -> None:
-        """Write what changed. Raises Conflict when others wrote: read the shelf anew."""
+        """Write what changed. Raises Conflict when others wrote: read the state anew."""
         if not self.changed:
             return
         # Closed, so that it goes with the history once nobody writes it any more.
@@ -264,7 +276,7 @@ class ApplicationState:
         puts, entries = tuple(self._puts.values()), tuple(self._entries)
         self.stale = True  # until there is an answer
         try:
-            await self._book.write(puts, entries)
+            await self._ledger_store.write(puts, entries)
         except BaseException:
             self.discard()
             raise
@@ -272,11 +284,23 @@ class ApplicationState:
         for put in puts:
             key = (put.kind, put.key)
             self._versions[key] = 0 if put.body is None else put.seen + 1
+        if self._on_commit is not None:
+            self._on_commit(
+                StateCommit(
+                    application=self.application,
+                    project=self.project,
+                    writes=puts,
+                    entries=entries,
+                    facts=tuple(self._facts),
+                    at=self._clock.now(),
+                )
+            )
         self._clear()
 
     def discard(self) -> None:
         """Take back what was not committed, and read the ledger before anything is decided."""
         self.stale = True
+        self.changes += 1
         for undo in reversed(self._undo):
             undo()
         self._clear()
@@ -284,6 +308,7 @@ class ApplicationState:
     def _clear(self) -> None:
         self._puts.clear()
         self._entries.clear()
+        self._facts.clear()
         self._undo.clear()
 
     async def read(self) -> None:
@@ -301,7 +326,7 @@ class ApplicationState:
         plans = await self._read(RecordKind.PLAN, PendingPlan, versions)
         pulls = await self._records(RecordKind.PULL, versions)
         rules = await self._read(RecordKind.RULE, TemporaryIgnoreRule, versions)
-        closed = await self._book.records(
+        closed = await self._ledger_store.records(
             RecordKind.DRIFT, application=str(self.application), state=CLOSED, limit=_MAX_RECENT
         )
         self._take_revisions(revisions)
@@ -310,6 +335,7 @@ class ApplicationState:
         self.inventory = {each.ref: each for each in applied.values()}
         self.members += 1
         self.drifts = {key: gitops_v1.drift_from_json(form) for key, form in drifts.items()}
+        self.changes += 1
         self.plans = plans
         self._take_pulls(pulls)
         self.rules = rules
@@ -353,7 +379,7 @@ class ApplicationState:
     async def refresh(self) -> None:
         """Read everything anew if others wrote, or if it is not known what was written."""
         if not self.stale:
-            found = await self._book.records(
+            found = await self._ledger_store.records(
                 RecordKind.REVISION, application=str(self.application), key=_EPOCH_KEY
             )
             known = self._versions.get((RecordKind.REVISION, _EPOCH_KEY), 0)
@@ -389,10 +415,23 @@ class ApplicationState:
         never does, and there may be many.
         """
         state = OPEN if kind is RecordKind.DRIFT else ""
-        records = await self._book.records(kind, application=str(self.application), state=state)
+        records = await self._ledger_store.records(
+            kind, application=str(self.application), state=state
+        )
         for record in records:
             versions[kind, record.key] = record.version
         return records
+
+    def _keep(
+        self, kind: RecordKind, known: dict[str, T], key: str, value: T, *, ended: bool
+    ) -> None:
+        """Keep something with its record, or end it: then the record alone stays, closed."""
+        if ended:
+            self._pop(known, key)
+        else:
+            self._set(known, key, value)
+        body = gitops_v1.encode_record(value)
+        self._put(kind, key, body, state=CLOSED if ended else OPEN)
 
     def _set(self, known: dict[K, T], key: K, value: T) -> None:
         """Change one thing in memory, so that it can be taken back."""
@@ -424,10 +463,13 @@ def projects_in(record: LedgerRecord) -> tuple[str, ...]:
 
 
 async def open_state(
-    book: LedgerStore, application: ApplicationId, clock: Clock
+    ledger_store: LedgerStore,
+    application: ApplicationId,
+    clock: Clock,
+    on_commit: OnCommit | None = None,
 ) -> ApplicationState:
-    """Read what is known of an application."""
-    state = ApplicationState(book, application, clock)
+    """Read what is known of an application. `on_commit` hears of every commit."""
+    state = ApplicationState(ledger_store, application, clock, on_commit)
     await state.read()
     return state
 
@@ -438,16 +480,15 @@ async def retire_application(state: ApplicationState, now: datetime) -> None:
         drifts = [drift.project for drift in state.drifts.values()]
         state.project = next(iter((*state.projects[-1:], *drifts)), "")
     for drift in list(state.drifts.values()):
-        state.put_drift(
-            replace(
-                drift,
-                state=DriftState.RESOLVED,
-                resolution=Resolution.GONE,
-                resolved_at=now,
-                note="Its application no longer exists.",
-            )
+        abandoned = replace(
+            drift,
+            state=DriftState.RESOLVED,
+            resolution=Resolution.GONE,
+            resolved_at=now,
+            note="Its application no longer exists.",
         )
-        state.record(DriftAbandoned(drift=drift))
+        state.put_drift(abandoned)
+        state.record(DriftAbandoned(drift=abandoned))
     for hold in list(state.holds.values()):
         state.put_hold(hold, ended=True)
     for plan in list(state.plans.values()):

@@ -135,9 +135,11 @@ def _conditions(
     if context.application.spec.suspend:
         yield _condition("Ready", "Unknown", "Suspended", "spec.suspend is set.")
     elif context.refused:
-        yield _condition("Ready", "False", "DeclaredTwice", context.refused)
+        yield _condition(
+            "Ready", "False", "DeclaredTwice", wording.describe_duplicate(context.refused)
+        )
     elif context.desired is None:
-        message = source.stale or "The repository has not been read yet."
+        message = wording.describe_stale(source.stale) or "The repository has not been read yet."
         yield _condition("Ready", "False", "SourceUnavailable", message)
     elif failed:
         ref, why = next(iter(failed.items()))
@@ -156,7 +158,7 @@ def _conditions(
             message = f"{source.requirement.message} It is not followed before somebody agrees."
         yield _condition("Ready", "True", "ReconciliationSucceeded", message)
     if source.stale:
-        yield _condition("SourceStale", "True", "NotFollowed", source.stale)
+        yield _condition("SourceStale", "True", "NotFollowed", wording.describe_stale(source.stale))
     if state.drifts:
         newest = max(state.drifts.values(), key=lambda drift: drift.last_seen)
         yield _condition("Drifted", "True", "DriftDetected", wording.describe_drift(newest))

@@ -13,7 +13,7 @@ from itertools import groupby
 
 from holdfast.core.errors import HoldfastError, TargetUnavailable
 from holdfast.core.gitops.objects import ObservedObject
-from holdfast.core.gitops.plan import ObjectStep, SyncPlan
+from holdfast.core.gitops.plan import SyncPlan, SyncStep
 from holdfast.core.gitops.records import AppliedObject
 from holdfast.core.gitops.track import added_paths
 from holdfast.core.object_ref import ObjectRef
@@ -23,7 +23,7 @@ from holdfast.core.plan import Action
 from holdfast.core.tree import Fields
 from holdfast.reconcile.gitops.application_context import ApplicationContext
 from holdfast.reconcile.gitops.object_observer import Declarations
-from holdfast.reconcile.kube import KindNotServed, KubeClient, KubeConflict
+from holdfast.reconcile.kube import KindNotServed, KubeConflict
 from holdfast.reconcile.objects.resource_manager import ResourceManager, WriteResult
 from holdfast.reconcile.ports import Clock
 
@@ -38,7 +38,7 @@ MAX_PARALLEL = 8
 class StepOutcome:
     """What became of one step."""
 
-    step: ObjectStep
+    step: SyncStep
     live: Fields | None = None
     """The object as the server has it now; None when it is gone or was not written."""
     error: HoldfastError | None = None
@@ -58,8 +58,7 @@ class StepOutcome:
 class PlanApplier:
     """Writes for one field manager."""
 
-    def __init__(self, client: KubeClient, resource_manager: ResourceManager, clock: Clock) -> None:
-        self._client = client
+    def __init__(self, resource_manager: ResourceManager, clock: Clock) -> None:
         self._resource_manager = resource_manager
         self._clock = clock
 
@@ -85,7 +84,7 @@ class PlanApplier:
         return tuple(done)
 
     async def _run_parallel(
-        self, steps: Sequence[ObjectStep], one: Callable[[ObjectStep], Awaitable[StepOutcome]]
+        self, steps: Sequence[SyncStep], one: Callable[[SyncStep], Awaitable[StepOutcome]]
     ) -> list[StepOutcome]:
         """Carry out steps that need nothing of each other, some at a time."""
         done: dict[ObjectRef, StepOutcome] = {}
@@ -108,7 +107,7 @@ class PlanApplier:
         context: ApplicationContext,
         desired: Declarations,
         plan: SyncPlan,
-        step: ObjectStep,
+        step: SyncStep,
         observed: ObservedObject,
     ) -> StepOutcome:
         if context.overtaken:
@@ -142,7 +141,7 @@ class PlanApplier:
     def _record_applied(
         self,
         context: ApplicationContext,
-        step: ObjectStep,
+        step: SyncStep,
         live: Fields,
         commit: str,
         found: tuple[str, ...] | None,
@@ -187,10 +186,11 @@ class PlanApplier:
         return added_paths(replace(observed, live=live, diff=verdict))
 
     async def _perform(
-        self, step: ObjectStep, desired: Declarations, observed: ObservedObject
+        self, step: SyncStep, desired: Declarations, observed: ObservedObject
     ) -> WriteResult | None:
         if step.action is Action.DELETE:
-            await self._client.delete(step.ref, uid=step.uid or "", version=step.version or "")
+            assert observed.live is not None  # noqa: S101  # a plan deletes only what was there
+            await self._resource_manager.delete(step.ref, observed.live)
             return None
         declared = desired.of(step.ref)
         if step.action is Action.CREATE:
@@ -215,7 +215,7 @@ class PlanApplier:
             await self._clock.sleep(_CRD_POLL)
 
 
-def _group_key(step: ObjectStep) -> tuple[Action, str, str]:
+def _group_key(step: SyncStep) -> tuple[Action, str, str]:
     """What steps have in common that may be carried out at the same time."""
     return step.action, step.ref.api_version, step.ref.kind
 

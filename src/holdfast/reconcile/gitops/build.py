@@ -32,6 +32,7 @@ from holdfast.reconcile.gitops.reporting import SendNotice
 from holdfast.reconcile.gitops.source_poller import Sources
 from holdfast.reconcile.gitops.sync import Syncer
 from holdfast.reconcile.kube import KubeClient
+from holdfast.reconcile.objects.cost import CostEstimator
 from holdfast.reconcile.objects.resource_manager import ResourceManager
 from holdfast.reconcile.ports import Clock
 
@@ -44,6 +45,7 @@ def build_reconciler(
     key: bytes,
     send: SendNotice,
     cluster: str = "",
+    base_url: str = "",
     autoscalers: AutoscalersOf = no_autoscalers,
     pods: PodsOf | None = None,
     codify: Codify | None = None,
@@ -66,20 +68,24 @@ def build_reconciler(
         autoscalers=autoscalers,
         pods=pods or list_pods_with(client),
         external_rules=ExternalRulesReader(client, clock),
+        costs=CostEstimator(client, clock),
         key=key,
     )
     observer = ApplicationObserver(object_observer, OrphanFinder(client), clock, measure=measure)
-    applier = PlanApplier(client, resource_manager, clock)
+    applier = PlanApplier(resource_manager, clock)
     return ApplicationReconciler(
         ReconcilerComponents(
             observer=observer,
             healer=DriftHealer(observer, applier, clock, still_allowed),
             sync=Syncer(observer, applier, clock, still_allowed),
-            pulls=PullRequestFollower(sources, codify or make_codifier(sources), yield_worker),
+            remediators=(
+                PullRequestFollower(sources, codify or make_codifier(sources), yield_worker),
+            ),
             clock=clock,
             tell=send,
             key=key,
             cluster=cluster,
+            base_url=base_url,
             claim=claim,
             poll=poll,
             annotation_holds=annotation_holds,

@@ -13,6 +13,7 @@ import posixpath
 import re
 from collections.abc import Iterator, Sequence
 
+from holdfast.core.drift import DriftKind
 from holdfast.core.errors import HoldfastError, Problem, ValidationError
 from holdfast.core.gitops.codify import (
     CannotCodify,
@@ -26,6 +27,7 @@ from holdfast.core.gitops.codify import (
 )
 from holdfast.core.gitops.drift import ObjectDrift
 from holdfast.core.gitops.kustomize import LayerStack
+from holdfast.core.gitops.model_pins import unknown_digest
 from holdfast.core.gitops.objects import ObservedObject, SyncStatus
 from holdfast.core.gitops.source import DeclaredObject, RenderedSource, Renderer
 from holdfast.core.normalize import Rules
@@ -49,7 +51,7 @@ from holdfast.reconcile.gitops.codify_edits import (
     with_edit,
     with_old_name,
 )
-from holdfast.reconcile.gitops.ports import Decryptor, SourceExport, SourceRenderer
+from holdfast.reconcile.gitops.ports import Decryptor
 from holdfast.reconcile.gitops.pull_requests import Codify
 from holdfast.reconcile.gitops.source_poller import Sources
 from holdfast.wire.yaml import read_documents, write_document
@@ -59,34 +61,21 @@ _BY_HAND_HINT = "Make the change in the repository by hand, or put the declared 
 
 
 async def codify(
+    work: CodifyWorkspace,
     *,
     rendered: RenderedSource,
     declared: DeclaredObject | None,
     live: Fields | None,
     field_drifts: Sequence[FieldDrift],
-    export: SourceExport,
-    path: str,
-    renders: SourceRenderer,
-    renderer: Renderer = Renderer.AUTO,
-    namespace: str = "",
-    trail: LayerStack | None = None,
-    decryptor: Decryptor | None = None,
+    decryptor: Decryptor | None,
 ) -> CodifyResult:
     """Return the edits after which the path declares the live values of one object's findings.
 
     Without `live` the object was deleted and is declared no more; without `declared` it was
-    created without Git and is declared from now on. `trail` holds the layers of a Kustomize path.
+    created without Git and is declared from now on.
     Rendering the edited files gave exactly that, and nothing else. Raises CannotCodify with what
     was tried, and SecretInClear where the file would hold a secret.
     """
-    work = CodifyWorkspace(
-        export=export,
-        path=path,
-        renderer=renderer,
-        namespace=namespace,
-        renders=renders,
-        trail=trail,
-    )
     codifier = _Codifier(work, rendered, decryptor)
     if declared is None:
         if live is None:
@@ -130,24 +119,23 @@ class _Codifier:
             item = await asyncio.to_thread(_with_edits, declared.item, edits, rules)
             attempt = edit_own_file(self._work, {}, declared, edits, rules)
             files, note = await self._first_that_fits({}, [attempt], declared.ref, item, rules)
-            return await self._summarize(files, [note])
+            return await asyncio.to_thread(self._result_of, files, [note])
         return await self._edit_layers(declared, edits, rules, self._work.trail)
 
     async def drop(self, declared: DeclaredObject) -> CodifyResult:
-        attempts = [*self._drop_attempts(declared)]
+        attempts, rules = [*self._drop_attempts(declared)], _list_rules(declared.item)
         if self._work.trail is not None:
             layers = LayerEdits(
                 work=self._work,
                 trail=self._work.trail,
                 declared=declared,
                 item=declared.item,
-                rules=_list_rules(declared.item),
+                rules=rules,
                 files={},
             )
             attempts.extend(layers.drops())
-        rules = _list_rules(declared.item)
         files, note = await self._first_that_fits({}, attempts, declared.ref, None, rules)
-        return await self._summarize(files, [note])
+        return await asyncio.to_thread(self._result_of, files, [note])
 
     async def adopt(self, live: Fields) -> CodifyResult:
         item = manifest_of(live)
@@ -162,7 +150,7 @@ class _Codifier:
         refuse_credentials(item, str(ref))
         attempts = [*self._adopt_attempts(item, ref)]
         files, note = await self._first_that_fits({}, attempts, ref, item, _list_rules(live))
-        return await self._summarize(files, [note])
+        return await asyncio.to_thread(self._result_of, files, [note])
 
     async def _edit_layers(
         self, declared: DeclaredObject, edits: Sequence[FieldEdit], rules: Rules, trail: LayerStack
@@ -181,7 +169,7 @@ class _Codifier:
                 files, attempts, declared.ref, item, rules, edit
             )
             notes.append(note)
-        return await self._summarize(files, notes)
+        return await asyncio.to_thread(self._result_of, files, notes)
 
     async def _edit_encrypted(
         self, declared: DeclaredObject, edits: Sequence[FieldEdit], rules: Rules
@@ -209,7 +197,9 @@ class _Codifier:
             item = _as_fields(with_edit(item, edit, rules))
         attempt = EditAttempt(where=file, make=lambda: {file: text})
         files, note = await self._first_that_fits({}, [attempt], declared.ref, item, rules)
-        return await self._summarize(files, [note, f"The values in {file} stay encrypted."])
+        return await asyncio.to_thread(
+            self._result_of, files, [note, f"The values in {file} stay encrypted."]
+        )
 
     async def _first_that_fits(
         self,
@@ -335,22 +325,21 @@ class _Codifier:
                 return file
             count += 1
 
-    async def _summarize(self, files: FileEdits, notes: Sequence[str]) -> CodifyResult:
-        return await asyncio.to_thread(self._result_of, files, notes)
-
     def _result_of(self, files: FileEdits, notes: Sequence[str]) -> CodifyResult:
         root = self._work.export.root
         changed: dict[str, bytes | None] = {}
+        before: dict[str, bytes | None] = {}
         lines = []
         for file, text in sorted(files.items()):
             known = (root / file).read_bytes() if (root / file).is_file() else None
             if text != known:
-                changed[file] = text
+                changed[file], before[file] = text, known
                 lines.append(touched_lines(file, known, text))
         if not changed:
             raise CannotCodify("The files declare it already.", hint="Wait for the next look.")
         return CodifyResult(
             files=changed,
+            before=before,
             lines=tuple(lines),
             layer=", ".join(changed),
             notes=tuple(dict.fromkeys(note for note in notes if note)),
@@ -452,18 +441,25 @@ def make_codifier(sources: Sources) -> Codify:
             if show_path(found.change.path) in paths
             and (found.signal is not Signal.RUNNING) is drift.healable
         ]
+        if observed.declared is not None and observed.live is not None:
+            reason, hint = unknown_digest(observed.declared.item, observed.live)
+            if reason and DriftKind.MODEL in drift.kinds:
+                raise CannotCodify(reason, hint=hint)
         async with repository.export(desired.rendered.commit) as export:
+            work = CodifyWorkspace(
+                export=export,
+                path=path,
+                renderer=renderer,
+                namespace=application.namespace,
+                renders=renders,
+                trail=renders.trail(export, path, renderer=renderer),
+            )
             return await codify(
+                work,
                 rendered=desired.rendered,
                 declared=None if observed.sync_status is SyncStatus.ORPHAN else observed.declared,
                 live=observed.live,
                 field_drifts=findings,
-                export=export,
-                path=path,
-                renders=renders,
-                renderer=renderer,
-                namespace=application.namespace,
-                trail=renders.trail(export, path, renderer=renderer),
                 decryptor=await sources.decryptor(application),
             )
 

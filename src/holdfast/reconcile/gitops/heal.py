@@ -7,7 +7,7 @@ first write, so a crash leaves no silent second run.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from holdfast.core import fight
@@ -27,7 +27,7 @@ from holdfast.core.policy import DecisionAction
 from holdfast.core.tree import show_path
 from holdfast.reconcile.gitops.application_context import ApplicationContext
 from holdfast.reconcile.gitops.application_observer import ApplicationObserver
-from holdfast.reconcile.gitops.apply import PlanApplier, StepOutcome
+from holdfast.reconcile.gitops.apply import PlanApplier
 from holdfast.reconcile.gitops.reporting import PassReporter
 from holdfast.reconcile.ports import Clock
 
@@ -38,24 +38,14 @@ IsStillAllowed = Callable[[str], bool]
 """Says whether who decided something, by name and token, may still decide it now."""
 
 
-class Remediator:
-    """What healing and syncing both work with."""
+@dataclass(slots=True)
+class DriftHealer:
+    """Decides about the drifts of applications, asks for approval, and puts back what is due."""
 
-    def __init__(
-        self,
-        observer: ApplicationObserver,
-        applier: PlanApplier,
-        clock: Clock,
-        still_allowed: IsStillAllowed = lambda decided_by: True,
-    ) -> None:
-        self._observer = observer
-        self._applier = applier
-        self._clock = clock
-        self._still_allowed = still_allowed
-
-
-class DriftHealer(Remediator):
-    """Handles the drifts of applications."""
+    observer: ApplicationObserver
+    applier: PlanApplier
+    clock: Clock
+    still_allowed: IsStillAllowed
 
     async def remediate(
         self,
@@ -65,7 +55,7 @@ class DriftHealer(Remediator):
     ) -> None:
         """Decide about every drift of the objects that were seen, and do what is due."""
         sync = context.application.spec.sync
-        window = window_state((sync.windows if sync else None) or (), self._clock.now())
+        window = window_state((sync.windows if sync else None) or (), self.clock.now())
         heals: list[ObjectDrift] = []
         blocked = {
             drift.id for drift in context.state.drifts.values() if drift.state is DriftState.BLOCKED
@@ -74,7 +64,7 @@ class DriftHealer(Remediator):
             each = observed.get(drift.object)
             if each is None or each.sync_status not in DIFFERING:
                 continue
-            now = self._clock.now()
+            now = self.clock.now()
             hold = context.hold_of(drift.object, now)
             if hold is None:
                 drift = _with_sync_request(context, drift)
@@ -144,7 +134,7 @@ class DriftHealer(Remediator):
         asked = context.current_request is not None
         sync = context.application.spec.sync
         required = approval_for_heals(
-            self._clock.now(),
+            self.clock.now(),
             healing=len({drift.object for drift in own}),
             rounds=[heals[-1].at for heals in state.healed.values()],
             inventory=len(state.inventory),
@@ -163,7 +153,7 @@ class DriftHealer(Remediator):
     ) -> None:
         """Put one drift right, if the object is still as it was decided on."""
         state = context.state
-        observed = await self._observer.observe_one(context, drift.object)
+        observed = await self.observer.observe_one(context, drift.object)
         if observed.sync_status not in DIFFERING or not _remaining_entries(
             context, observed, drift
         ):
@@ -178,16 +168,17 @@ class DriftHealer(Remediator):
             return
         await reporter.tell(facts.HealStarted(drift=drift, plan=plan))
         await state.commit()
-        done = await self._applier.apply(context, plan, {observed.ref: observed})
-        if failure := _failure_message(done):
+        done = await self.applier.apply(context, plan, {observed.ref: observed})
+        failure = wording.shorten(" ".join(each.message for each in done if not each.ok))
+        if failure:
             # A failure is no round of a fight: it is tried again soon, however often.
-            failed = replace(drift, note=failure, until=self._clock.now() + RETRY_AFTER)
+            failed = replace(drift, note=failure, until=self.clock.now() + RETRY_AFTER)
             state.put_drift(failed)
             await reporter.tell(facts.HealFailed(drift=failed))
             return
         # What was deleted is still to be seen until the watch tells: that is no fight.
         deleted = all(step.action is Action.DELETE for step in plan.changes)
-        after = await self._observer.observe_one(context, drift.object)
+        after = await self.observer.observe_one(context, drift.object)
         remaining = () if deleted else _remaining_entries(context, after, drift)
         altered = {show_path(found.change.path) for each in done for found in each.altered}
         if remaining and all(entry.path in altered for entry in remaining):
@@ -197,7 +188,7 @@ class DriftHealer(Remediator):
                 entries=remaining,
                 state=DriftState.BLOCKED,
                 note=fight.describe_admission_change(remaining),
-                until=again or self._clock.now() + ADMISSION_RECHECK,
+                until=again or self.clock.now() + ADMISSION_RECHECK,
             )
             state.put_drift(blocked)
             await reporter.tell(facts.AlteredByAdmission(drift=blocked))
@@ -206,7 +197,13 @@ class DriftHealer(Remediator):
         if remaining:
             await self._report_rewrite(context, healed, remaining, reporter)
             return
-        await self._close_healed(context, healed, reporter)
+        resolution = Resolution.SELF_HEALED
+        if healed.state is DriftState.APPROVED:
+            resolution = approved_resolution(healed)
+        closed = replace(
+            healed, state=DriftState.RESOLVED, resolved_at=self.clock.now(), resolution=resolution
+        )
+        await close_drift(closed, reporter, healed=True)
 
     def _void_reason(self, drift: ObjectDrift, plan: SyncPlan) -> str:
         """Say why an approval does not hold any more; empty while it does.
@@ -221,7 +218,7 @@ class DriftHealer(Remediator):
         if drift.first_approver and drift.first_plan == drift.plan:
             approvers.append(drift.first_approver)
         for each in approvers:
-            if not self._still_allowed(each):
+            if not self.still_allowed(each):
                 return f"{each} may not approve any more, so the approval does not hold."
         return ""
 
@@ -238,7 +235,7 @@ class DriftHealer(Remediator):
             drift,
             state=DriftState.FIGHTING,
             note=note,
-            until=self._clock.now() + FIGHT_TRUCE,
+            until=self.clock.now() + FIGHT_TRUCE,
             entries=tuple(remaining),
             fought=True,
         )
@@ -246,17 +243,6 @@ class DriftHealer(Remediator):
         await reporter.tell(
             facts.FightDetected(drift=fought, writers=writers, since=drift.first_seen)
         )
-
-    async def _close_healed(
-        self, context: ApplicationContext, drift: ObjectDrift, reporter: PassReporter
-    ) -> None:
-        resolution = Resolution.SELF_HEALED
-        if drift.state is DriftState.APPROVED:
-            resolution = approved_resolution(drift)
-        closed = replace(
-            drift, state=DriftState.RESOLVED, resolved_at=self._clock.now(), resolution=resolution
-        )
-        await close_drift(closed, reporter, healed=True)
 
 
 def make_plan_for(
@@ -285,8 +271,7 @@ def _with_sync_request(context: ApplicationContext, drift: ObjectDrift) -> Objec
     request = context.current_request
     if request is None or drift.state is DriftState.APPROVED:
         return drift
-    plain = drift.remediation in (Remediation.REPORT, Remediation.SELF_HEAL)
-    if not (plain or request.force) or not drift.healable:
+    if not (drift.remediation.ends_with_sync or request.force) or not drift.healable:
         return drift
     if not drift.where and drift.remediation is Remediation.REPORT:
         return drift  # its end is to be deleted, and who asks for a sync did not ask for that
@@ -308,7 +293,3 @@ def _remaining_entries(
         for entry in each.entries
         if entry.path in paths
     )
-
-
-def _failure_message(done: Sequence[StepOutcome]) -> str:
-    return wording.shorten(" ".join(each.message for each in done if not each.ok))

@@ -19,7 +19,7 @@ from holdfast.core.gitops.hold import (
 )
 from holdfast.core.gitops.objects import ObservedObject
 from holdfast.core.ownership.canonical import value_at
-from holdfast.core.ownership.managed_fields import read_ownership
+from holdfast.core.ownership.managed_fields import ownership_of
 from holdfast.core.redact import redact
 from holdfast.core.tree import Fields
 from holdfast.reconcile.gitops.application_context import ApplicationContext
@@ -189,5 +189,5 @@ def _parse_time(value: object) -> datetime | None:
 
 def _annotation_writer(live: Fields) -> str:
     path = ("metadata", "annotations", PAUSED_UNTIL)
-    entries = read_ownership(value_at(live, ("metadata", "managedFields"))).entries
+    entries = ownership_of(live).entries
     return next((str(entry.writer) for entry in entries if path in entry.paths), _BY_ANNOTATION)

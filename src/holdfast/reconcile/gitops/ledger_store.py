@@ -70,7 +70,7 @@ def settle_writes(
 
 
 def check_names(puts: Sequence[LedgerWrite], entries: Sequence[JournalEntry]) -> None:
-    """Refuse names that not every book can keep."""
+    """Refuse names that not every ledger can keep."""
     names = [
         (field, text)
         for put in puts
@@ -151,15 +151,15 @@ EXPORT_PAGE = 500
 
 
 async def export_journal(
-    book: LedgerStore, *, application: str, project: str
+    ledger_store: LedgerStore, *, application: str, project: str
 ) -> AsyncIterator[bytes]:
     """Give every line of the journal that an application had in a project, newest first."""
-    async for entry in iter_entries(book, application=application, project=project):
+    async for entry in iter_entries(ledger_store, application=application, project=project):
         yield json_line(entry_to_json(entry))
 
 
 async def iter_entries(
-    book: LedgerStore,
+    ledger_store: LedgerStore,
     *,
     application: str,
     project: str,
@@ -169,7 +169,7 @@ async def iter_entries(
 ) -> AsyncGenerator[JournalEntry]:
     """Give the lines that a project may read: those written while the application was its own."""
     while True:
-        page = await book.entries(
+        page = await ledger_store.entries(
             application=application, subject=subject, since=since, before=before, limit=EXPORT_PAGE
         )
         for entry in page:
@@ -181,12 +181,12 @@ async def iter_entries(
 
 
 async def export_drifts(
-    book: LedgerStore, *, application: str, project: str
+    ledger_store: LedgerStore, *, application: str, project: str
 ) -> AsyncIterator[bytes]:
     """Give every drift once that an application had in a project, open or ended, by id."""
     after = ""
     while True:
-        page = await book.records_after(
+        page = await ledger_store.records_after(
             RecordKind.DRIFT, application=application, after=after, limit=EXPORT_PAGE
         )
         for record in page:

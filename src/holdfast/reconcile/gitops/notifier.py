@@ -65,20 +65,15 @@ class OutboxNotice:
 
 def outbox_write(kept: OutboxNotice) -> LedgerWrite:
     """Return the write that brings the ledger to how a notice stands."""
+    application = kept.notice.data.get("application")  # a digest of several names none
     return LedgerWrite(
         kind=RecordKind.NOTICE,
-        application=notice_application(kept.notice),
+        application=application if isinstance(application, str) else "",
         key=kept.notice.id,
         seen=kept.version,
         state="open" if kept.open else "closed",
         body=outbox_to_json(kept.notice, kept.channels),
     )
-
-
-def notice_application(notice: Notice) -> str:
-    """Return the application that a notice names; empty for a digest of several."""
-    name = notice.data.get("application")
-    return name if isinstance(name, str) else ""
 
 
 class Outbox:
@@ -101,13 +96,9 @@ class Outbox:
             except TargetUnavailable:
                 self.stale = True  # it may have been written
                 raise
-            self.take(kept)
+            kept.version = 1
+            self.kept[kept.notice.id] = kept
             return True
-
-    def take(self, kept: OutboxNotice) -> None:
-        """Know of a notice that was written as new a moment ago."""
-        kept.version = 1
-        self.kept[kept.notice.id] = kept
 
     def waits(self, notice: str, channel: str) -> bool:
         """True when a channel does not have a notice, as far as is known here."""
@@ -331,21 +322,6 @@ class Notifier:
                 queue.channel, queue.absent_since = None, now
                 queue.plan_next(now, self._limits)
         self._wake.set()
-
-    @staticmethod
-    def put(notice: Notice, channels: Sequence[str]) -> LedgerWrite:
-        """Return the write that makes a notice durable, for a commit of the caller's.
-
-        The whole commit fails with Conflict when the notice was told before.
-        """
-        return outbox_write(OutboxNotice(notice, dict.fromkeys(channels, WAITING)))
-
-    def accept(self, notice: Notice, channels: Sequence[str]) -> None:
-        """Take over a notice whose `put` was committed. Does nothing for one that is known."""
-        if notice.id not in self._outbox.kept and channels:
-            kept = OutboxNotice(notice, dict.fromkeys(channels, WAITING))
-            self._outbox.take(kept)
-            self._queue(kept, self._clock.monotonic())
 
     async def tell(self, notice: Notice, channels: Sequence[str]) -> bool:
         """Have a notice sent. False when it was told before, or there is nobody to tell.

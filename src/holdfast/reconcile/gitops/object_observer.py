@@ -1,6 +1,7 @@
-"""Reads what Argo CD and Flux were told to ignore, for the objects that they apply.
+"""Observes declared and applied objects: reads them, and compares each with what is declared.
 
-Asked only where such an object was met, and then for all of them at once and rarely.
+What Argo CD and Flux were told to ignore counts for the objects that they apply. It is read only
+where such an object was met, and then for all of them at once and rarely.
 """
 
 from __future__ import annotations
@@ -37,14 +38,13 @@ from holdfast.core.gitops.pods import (
     stale_readers,
 )
 from holdfast.core.gitops.records import AppliedObject
-from holdfast.core.gitops.secrets import find_secret_edits, made_secret
-from holdfast.core.gitops.secrets import fingerprints_to_keep as made_marks
+from holdfast.core.gitops.secrets import find_secret_edits, fingerprints_to_keep, made_secret
 from holdfast.core.gitops.source import DeclaredObject, RenderedSource
 from holdfast.core.object_ref import ObjectRef
 from holdfast.core.ownership.canonical import value_at
 from holdfast.core.ownership.delegated import NO_CONTEXT, OwnershipContext
 from holdfast.core.ownership.ignore import IgnoreRule
-from holdfast.core.ownership.managed_fields import is_ours, read_ownership
+from holdfast.core.ownership.managed_fields import is_ours, ownership_of
 from holdfast.core.ownership.object_diff import ObjectDiff, ObjectState
 from holdfast.core.ownership.signals import (
     APPLIED_PATH,
@@ -55,6 +55,7 @@ from holdfast.core.ownership.signals import (
 )
 from holdfast.core.tree import Fields, digest, identical
 from holdfast.reconcile.kube import KindNotServed, KubeClient, KubeConflict, Scope
+from holdfast.reconcile.objects.cost import CostEstimator
 from holdfast.reconcile.objects.resource_manager import ResourceManager
 from holdfast.reconcile.ports import Clock
 
@@ -155,18 +156,12 @@ class Declarations:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observations:
-    """What was seen in one look."""
+    """What was observed at once."""
 
     observed: tuple[ObservedObject, ...]
-    images: Mapping[ObjectRef, Mapping[str, str]]
-    """What images stood for, where that was newly learned."""
-    marks: Mapping[ObjectRef, Mapping[str, str]]
-    """Keyed marks of the Secrets that were made of objects, where newly learned."""
-    data: Mapping[ObjectRef, Mapping[str, str]]
-    """Since when the data of Secrets had which keyed mark, where newly learned."""
-    values: Mapping[ObjectRef, AppliedRecord]
-    """What objects that are as declared were found to have, where the inventory says otherwise:
-    an older version wrote no values, or a write was not put on record before a crash."""
+    learned: tuple[AppliedObject, ...]
+    """Objects of the inventory of which more is known now: what their images stand for, the
+    fingerprints of Secrets, or the values that they have."""
 
 
 class ObjectObserver:
@@ -180,6 +175,7 @@ class ObjectObserver:
         autoscalers: AutoscalersOf,
         pods: PodsOf,
         external_rules: ExternalRulesReader,
+        costs: CostEstimator,
         key: bytes,
     ) -> None:
         self._client = client
@@ -187,6 +183,7 @@ class ObjectObserver:
         self._autoscalers = autoscalers
         self._pods = pods
         self._external_rules = external_rules
+        self._costs = costs
         self._key = key
 
     def declarations(
@@ -207,62 +204,46 @@ class ObjectObserver:
         """Look at what is declared and at what was applied; `only` some of it if given."""
         refs = {*desired.declared, *inventory} if only is None else set(only)
         observed: list[ObservedObject] = []
-        images: dict[ObjectRef, Mapping[str, str]] = {}
-        marks: dict[ObjectRef, Mapping[str, str]] = {}
-        data: dict[ObjectRef, Mapping[str, str]] = {}
-        values: dict[ObjectRef, AppliedRecord] = {}
+        learned: list[AppliedObject] = []
         for count, ref in enumerate(sorted(refs)):
             if count % _YIELD_EVERY == _YIELD_EVERY - 1:
                 await asyncio.sleep(0)
             if ref in desired.declared:
-                observed_object = await self._observe_declared(
-                    desired, ref, inventory.get(ref), ignore, label
-                )
-                observed_object, learned = await self._add_pods(observed_object, inventory.get(ref))
-                if learned is not None:
-                    images[ref] = learned
-                observed_object, learned = await self._add_stale_readers(
-                    observed_object, inventory.get(ref)
-                )
-                if learned is not None:
-                    data[ref] = learned
-                observed_object, learned = await self._add_secret_edits(
-                    observed_object, inventory.get(ref)
-                )
-                if learned is not None:
-                    marks[ref] = learned
-                if (
-                    record := self._missing_record(observed_object, desired.of, inventory.get(ref))
-                ) is not None:
-                    values[ref] = record
-                observed.append(observed_object)
+                applied = inventory.get(ref)
+                each = await self._observe_declared(desired, ref, applied, ignore, label)
+                if applied is not None:
+                    each, now = await self._add_images(each, applied)
+                    each, now = await self._add_stale_readers(each, now)
+                    each, now = await self._add_secret_edits(each, now)
+                    now = self._with_values(each, desired.of, now)
+                    if now != applied:
+                        learned.append(now)
+                observed.append(each)
             elif ref in inventory:
                 observed.append(await self._observe_prunable(ref, inventory[ref]))
-        return Observations(
-            observed=tuple(observed), images=images, marks=marks, data=data, values=values
-        )
+        return Observations(observed=tuple(observed), learned=tuple(learned))
 
-    def _missing_record(
+    def _with_values(
         self,
         observed: ObservedObject,
         of: Callable[[ObjectRef], Declaration],
-        applied: AppliedObject | None,
-    ) -> AppliedRecord | None:
-        """Make the record of an object that is as declared, where the inventory has none of it."""
+        applied: AppliedObject,
+    ) -> AppliedObject:
+        """Add the values of an object that is as declared, where the inventory has others: an
+        older version wrote none, or a write was not put on record before a crash."""
         live, diff = observed.live, observed.diff
-        if applied is None or live is None or diff is None or observed.owner is not None:
-            return None
+        if live is None or diff is None or observed.owner is not None:
+            return applied
         if (
             diff.state is not ObjectState.IN_SYNC
             or value_at(live, ("metadata", "uid")) != applied.uid
         ):
-            return None
+            return applied
         declared = of(observed.ref)
         if applied.declaration == declared.digest and has_readable_values(applied.values):
-            return None
-        return AppliedRecord(
-            digest=declared.digest, values=self._resource_manager.values(declared, live)
-        )
+            return applied
+        values = self._resource_manager.values(declared, live)
+        return replace(applied, declaration=declared.digest, values=values or "")
 
     async def _observe_declared(
         self,
@@ -300,7 +281,15 @@ class ObjectObserver:
             self._forget(applied)
             sync_status = SyncStatus.DRIFTED if applied else SyncStatus.OUT_OF_SYNC
             diff = await self._resource_manager.diff(desired.of(ref), None)
-            return replace(blank, sync_status=sync_status, health=ObjectHealth.MISSING, diff=diff)
+            cost = await self._costs.cost_of_object(None, declared.item)
+            findings = tuple(replace(found, cost=cost) for found in diff.field_drifts)
+            return replace(
+                blank,
+                sync_status=sync_status,
+                health=ObjectHealth.MISSING,
+                diff=replace(diff, field_drifts=findings),
+                cost=cost,
+            )
         if terms.create_only:
             return replace(_left_alone(blank, terms), live=live, health=health_of(live)[0])
         ours = applied is not None or _is_adopted(live, label)
@@ -333,6 +322,7 @@ class ObjectObserver:
             return replace(blank, live=live, owner=owner, message=error.happened)
         if owner is not None:
             diff = diff.observing_only(_OWN_FIELDS)
+        diff = await self._costs.add_costs(diff, live, declared.item)
         health, message = health_of(live)
         return replace(
             blank,
@@ -365,37 +355,36 @@ class ObjectObserver:
             sync_status=SyncStatus.PRUNABLE,
             live=live,
             owner=None if held else marked,
+            cost=await self._costs.cost_of_object(live, None),
             claimed_by=marked if held else None,
             health=health,
             message=message or _claim_message(marked if held else None),
         )
 
-    async def _add_pods(
-        self, observed: ObservedObject, applied: AppliedObject | None
-    ) -> tuple[ObservedObject, Mapping[str, str] | None]:
+    async def _add_images(
+        self, observed: ObservedObject, applied: AppliedObject
+    ) -> tuple[ObservedObject, AppliedObject]:
         """Add what the pods of an object run, where it has pods and they could be read."""
         live = observed.live
-        if live is None or applied is None or observed.diff is None:
-            return observed, None
+        if live is None or observed.diff is None or observed.ref.kind not in WORKLOADS:
+            return observed, applied
+        if not is_rolled_out(live):
+            return observed, applied
         try:
-            if observed.ref.kind in WORKLOADS and is_rolled_out(live):
-                return await self._add_images(observed, live, applied)
+            running = running_images(await self._pods(observed.ref, live))
         except (TargetUnavailable, PermissionDenied, AuthError):
-            pass  # what pods run is then unknown, and unknown is no drift
-        return observed, None
+            return observed, applied  # what pods run is unknown, and unknown is no drift
+        images = image_baseline(live, running, applied.images)
+        findings = image_findings(live, running, images)
+        return _with_running(observed, findings), replace(applied, images=images)
 
     async def _add_stale_readers(
-        self, observed: ObservedObject, applied: AppliedObject | None
-    ) -> tuple[ObservedObject, Mapping[str, str] | None]:
+        self, observed: ObservedObject, applied: AppliedObject
+    ) -> tuple[ObservedObject, AppliedObject]:
         """Add which pods have another value of a Secret in their environment than it has now."""
         live = observed.live
-        if (
-            observed.ref.kind != "Secret"
-            or live is None
-            or applied is None
-            or observed.diff is None
-        ):
-            return observed, None
+        if observed.ref.kind != "Secret" or live is None or observed.diff is None:
+            return observed, applied
         since = _data_changed_at(live)
         if since is None and not applied.data:
             created = value_at(live, ("metadata", "creationTimestamp"))
@@ -408,32 +397,24 @@ class ObjectObserver:
                 observed = _with_running(observed, stale_readers(observed.ref.name, history, pods))
         except (TargetUnavailable, PermissionDenied, AuthError):
             pass  # what pods have is then unknown, and unknown is no drift
-        return observed, history if history != applied.data else None
-
-    async def _add_images(
-        self, observed: ObservedObject, live: Fields, applied: AppliedObject
-    ) -> tuple[ObservedObject, Mapping[str, str] | None]:
-        running = running_images(await self._pods(observed.ref, live))
-        known = image_baseline(live, running, applied.images)
-        learned = known if known != dict(applied.images) else None
-        return _with_running(observed, image_findings(live, running, known)), learned
+        return observed, replace(applied, data=history)
 
     async def _add_secret_edits(
-        self, observed: ObservedObject, applied: AppliedObject | None
-    ) -> tuple[ObservedObject, Mapping[str, str] | None]:
+        self, observed: ObservedObject, applied: AppliedObject
+    ) -> tuple[ObservedObject, AppliedObject]:
         """Add what was edited of the Secret that a controller made of an object."""
         ref = made_secret(observed.live, observed.ref) if observed.live else None
-        if ref is None or applied is None or observed.live is None:
-            return observed, None
+        if ref is None or observed.live is None:
+            return observed, applied
         try:
             secret = await self._client.get(ref)
         except (TargetUnavailable, PermissionDenied, AuthError):
-            return observed, None
+            return observed, applied
         if secret is None:
-            return observed, None
-        known = made_marks(observed.live, secret, applied.marks, self._key)
-        observed_object = _with_running(observed, find_secret_edits(secret, known, self._key))
-        return observed_object, known if known != dict(applied.marks) else None
+            return observed, applied
+        marks = fingerprints_to_keep(observed.live, secret, applied.marks, self._key)
+        findings = find_secret_edits(secret, marks, self._key)
+        return _with_running(observed, findings), replace(applied, marks=marks)
 
     def _forget(self, applied: AppliedObject | None) -> None:
         if applied is not None:
@@ -490,13 +471,13 @@ def _is_adopted(live: Fields, label: str) -> bool:
     """True for an object that we applied for this application, whatever the inventory says."""
     if value_at(live, ("metadata", "labels", APPLICATION_LABEL)) != label:
         return False
-    entries = read_ownership(value_at(live, ("metadata", "managedFields"))).entries
+    entries = ownership_of(live).entries
     return any(is_ours(entry, frozenset({FIELD_MANAGER})) for entry in entries)
 
 
 def _data_changed_at(secret: Fields) -> datetime | None:
     """When the data of a Secret was last written, after it was created."""
-    entries = read_ownership(value_at(secret, ("metadata", "managedFields"))).entries
+    entries = ownership_of(secret).entries
     times = [
         entry.at for entry in entries if entry.at and any(path[0] == "data" for path in entry.paths)
     ]

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from holdfast.core.errors import HoldfastError, SourceUnavailable
 from holdfast.core.gitops.application import ApplicationId
 from holdfast.core.gitops.records import AppliedRevision
+from holdfast.core.gitops.source import StaleReason, StaleSource
 from holdfast.core.quantity import format_seconds
 from holdfast.reconcile.gitops.application_context import ApplicationContext
 from holdfast.reconcile.gitops.source_poller import NO_SOURCE_YET, PollResult, SourcePoller
@@ -45,7 +46,7 @@ class PollScheduler:
 
     def __init__(
         self,
-        revision: Mapping[ApplicationId, ApplicationContext],
+        contexts: Mapping[ApplicationId, ApplicationContext],
         clock: Clock,
         random: Callable[[], float],
         *,
@@ -53,9 +54,9 @@ class PollScheduler:
         on_failure: Callable[[ApplicationId], None],
         timeout: float,
     ) -> None:
-        """`wake` hears of every answer, and `failed` of every defect, while it is handled. No
-        question takes longer than `within` seconds."""
-        self._contexts = revision
+        """`wake` hears of every answer, and `on_failure` of every defect, while it is handled. No
+        question takes longer than `timeout` seconds."""
+        self._contexts = contexts
         self._clock = clock
         self._random = random
         self._wake = wake
@@ -158,7 +159,8 @@ class PollScheduler:
             if recalling is not None:
                 recalling.cancel()
                 await asyncio.gather(recalling, return_exceptions=True)
-        source = replace(poller.last, stale=error.happened)
+        stale = StaleSource(reason=StaleReason.UNAVAILABLE, detail=error.happened)
+        source = replace(poller.last, stale=stale)
         return PollResult(started=started, since=started, source=source, error=error)
 
     async def _recall(

@@ -222,7 +222,7 @@ class NotificationChannel(Protocol):
 
 
 class RecordKind(StrEnum):
-    """What the book keeps the present state of."""
+    """What the ledger keeps the present state of."""
 
     DRIFT = "drift"
     INVENTORY = "inventory"
@@ -284,7 +284,7 @@ class JournalEntry:
     detail: Fields
     at: datetime
     seq: int = 0
-    """Given by the book, in the order of commits."""
+    """Given by the ledger, in the order of commits."""
 
 
 class LedgerStore(Protocol):
@@ -306,7 +306,7 @@ class LedgerStore(Protocol):
     ) -> Sequence[LedgerRecord]:
         """Return the next records of an application, to go through all of them in pages.
 
-        They come by key, in the book's own order: one that is there all the while comes once,
+        They come by key, in the ledger's own order: one that is there all the while comes once,
         however often it changes meanwhile.
         """
 

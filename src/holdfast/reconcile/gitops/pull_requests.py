@@ -10,8 +10,8 @@ was reviewed.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext, suppress
-from dataclasses import replace
+from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from holdfast.core.errors import (
@@ -34,8 +34,10 @@ from holdfast.core.gitops.pull_request_text import (
 )
 from holdfast.core.gitops.records import PullRequestRecord
 from holdfast.core.object_ref import ObjectRef
+from holdfast.core.page_links import drift_link
 from holdfast.core.quantity import parse_duration
 from holdfast.reconcile.gitops.application_context import ApplicationContext
+from holdfast.reconcile.gitops.application_state import ApplicationState
 from holdfast.reconcile.gitops.heal import DIFFERING
 from holdfast.reconcile.gitops.ports import (
     BranchPush,
@@ -121,6 +123,8 @@ def _decision_problem(export: SourceExport, drift: ObjectDrift, now: datetime) -
 MOST_OPEN, MOST_HOURLY = 5, 3
 DEFAULT_DEADLINE = timedelta(hours=72)
 HOUR = timedelta(hours=1)
+FORGE_POLL = timedelta(seconds=60)
+"""How often a forge is asked what became of a pull request, where no webhook tells."""
 CLAIM_TIMEOUT = timedelta(seconds=60)
 """How long a claim is left to who made it; then whoever holds it went away, or the forge failed."""
 
@@ -128,51 +132,49 @@ Codify = Callable[[ApplicationContext, ObjectDrift, ObservedObject], Awaitable[C
 """Edits the files that declare an object so that they declare what is live."""
 
 
-class PullRequestOpener:
-    """Opens and updates the pull requests of one application in one pass."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PullRequestPass:
+    """The pull requests of one application in one pass."""
 
-    def __init__(
-        self,
-        context: ApplicationContext,
-        source: SourceState,
-        sources: Sources,
-        codify: Codify,
-        forge: Forge | None,
-        reporter: PassReporter,
-    ) -> None:
-        self._context = context
-        self._state = context.state
-        self._source = source
-        self._sources = sources
-        self._codify = codify
-        self._forge = forge
-        self._reporter = reporter
-        self._spec = context.application.spec.pull_requests or PullRequestSpec()
+    context: ApplicationContext
+    source: SourceState
+    sources: Sources
+    codify: Codify
+    forge: Forge | None
+    reporter: PassReporter
 
-    async def ensure(self, drift: ObjectDrift, observed: ObservedObject | None) -> None:
+    @property
+    def state(self) -> ApplicationState:
+        return self.context.state
+
+    @property
+    def spec(self) -> PullRequestSpec:
+        return self.context.application.spec.pull_requests or PullRequestSpec()
+
+    async def propose(self, drift: ObjectDrift, observed: ObservedObject | None) -> None:
         """Have a pull request that proposes the drift as it is now."""
-        branch = pull_request_text.branch_of(drift)
-        record = self._state.pulls.get(branch)
+        branch = branch_of(drift)
+        record = self.state.pulls.get(branch)
         if record is not None and record.drift != drift.id:
             note = f"It waits for {record.url or record.branch}, on the same object."
-            self._state.put_drift(replace(drift, note=note))
+            self.state.put_drift(replace(drift, note=note))
             return
-        claim = record if record and self._forge and not record.number else None
+        claim = record if record and self.forge and not record.number else None
         if claim is not None:
-            if timedelta() <= self._reporter.now - claim.checked_at < CLAIM_TIMEOUT:
+            if timedelta() <= self.reporter.now - claim.checked_at < CLAIM_TIMEOUT:
                 return
             record = None
         if record is not None and (record.digest == drift.digest or record.stopped):
             return
         if observed is None or observed.sync_status not in DIFFERING:
             return  # one that could not be read looks as if it were deleted
-        if self._source.commit is None or self._source.stale:
+        if self.source.commit is None or self.source.stale:
             return  # it is looked at again when there is something to base it on
-        if record is None and (message := self._earlier_refusal(drift, branch)):
-            self._state.put_drift(replace(drift, state=DriftState.REJECTED, note=message))
+        if record is None and (message := self._earlier_refusal(drift)):
+            self.state.put_drift(replace(drift, state=DriftState.REJECTED, note=message))
             return
         if record is None and claim is None and (message := self._too_many()):
-            self._state.put_drift(replace(drift, note=message))
+            self.state.put_drift(replace(drift, note=message))
             return
         try:
             files, body = await self._make_files(drift, observed)
@@ -181,34 +183,34 @@ class PullRequestOpener:
             blocked = replace(
                 drift, state=DriftState.BLOCKED, note=message, reason=DriftReason.NOT_CODIFIABLE
             )
-            self._state.put_drift(blocked)
+            self.state.put_drift(blocked)
             if blocked != drift:
-                await self._reporter.tell(
+                await self.reporter.tell(
                     facts.PullRequestFailed(reason=message, about=drift.object)
                 )
             return
-        answered = await self._find_answer(drift, branch) if record is None else None
+        answered = await self._find_answer(drift) if record is None else None
         if answered is not None:
-            self._store(drift, branch, answered.head, answered, None)
+            self._store(drift, answered.head, answered)
             return
-        await self._propose(drift, record, files, body)
+        await self._push(drift, record, files, body)
 
-    async def _propose(
+    async def _push(
         self,
         drift: ObjectDrift,
         record: PullRequestRecord | None,
         files: Mapping[str, bytes | None],
         body: str,
     ) -> None:
-        assert self._source.commit is not None  # noqa: S101  # asked before
-        branch = pull_request_text.branch_of(drift)
-        repository = await self._sources.repository(self._context.application)
-        if record is None and self._forge is not None:
-            self._state.put_pull(self._make_record(drift, branch, "", None, None))
-            await self._state.commit()
+        assert self.source.commit is not None  # noqa: S101  # asked before
+        branch = branch_of(drift)
+        repository = await self.sources.repository(self.context.application)
+        if record is None and self.forge is not None:
+            self.state.put_pull(self._make_record(drift))
+            await self.state.commit()
         push = BranchPush(
             branch=branch,
-            base=self._source.commit.sha,
+            base=self.source.commit.sha,
             files=files,
             at=drift.first_seen,
             message=pull_request_text.commit_message(drift),
@@ -216,98 +218,93 @@ class PullRequestOpener:
         try:
             head = await repository.push(push)
         except HumanCommits:
-            await self._leave_alone(drift, branch, record)
+            await self._leave_alone(drift, record)
             return
         with report_changes(f"Branch {branch} was pushed."):
-            pull = await self._open_or_update(drift, branch, body)
-        if record is None and pull is not None:
-            answered = await self._find_answer(drift, branch, beside=pull)
+            pull = await self._open_or_update(drift, body)
+        if record is None and pull is not None and self.forge is not None:
+            answered = await self._find_answer(drift, beside=pull)
             if answered is not None:
-                await self._retract(pull, answered)
-                self._store(drift, branch, answered.head, answered, None)
+                message = (
+                    f"{answered.url} is about the same and was {answered.state} already, so that "
+                    "counts."
+                )
+                await self.forge.close(pull.number, comment=message)
+                self._store(drift, answered.head, answered)
                 return
-        self._store(drift, branch, head, pull, record)
+        self._store(drift, head, pull, record)
         if record is None:
             url = pull.url if pull else branch
-            await self._reporter.tell(facts.PullRequestOpened(drift=drift, url=url))
+            await self.reporter.tell(facts.PullRequestOpened(drift=drift, url=url))
 
     async def _find_answer(
-        self, drift: ObjectDrift, branch: str, *, beside: PullRequest | None = None
+        self, drift: ObjectDrift, *, beside: PullRequest | None = None
     ) -> PullRequest | None:
         """Return one about exactly this that was merged or closed before we knew of it.
 
         The answer to its opening was lost, or another controller opened it. The first one is a
         person's answer; one after it may have been taken back by us.
         """
-        if self._forge is None:
+        if self.forge is None:
             return None
-        marker, ended = pull_request_text.marker_of(drift), self._state.ended.get(branch)
+        branch, marker = branch_of(drift), pull_request_text.marker_of(drift)
+        ended = self.state.ended.get(branch)
         found = [
             pull
-            for pull in await self._forge.past(branch)
+            for pull in await self.forge.past(branch)
             if marker in pull.body
             and (ended is None or pull.number > ended.number)
             and (beside is None or pull.number != beside.number)
         ]
         return min(found, key=lambda pull: pull.number, default=None)
 
-    async def _retract(self, pull: PullRequest, answered: PullRequest) -> None:
-        assert self._forge is not None  # noqa: S101  # it opened one
-        message = (
-            f"{answered.url} is about the same and was {answered.state} already, so that counts."
-        )
-        await self._forge.close(pull.number, comment=message)
-
     async def _make_files(
         self, drift: ObjectDrift, observed: ObservedObject
     ) -> tuple[Mapping[str, bytes | None], str]:
         """Return what a pull request changes, and how it is described."""
+        link = drift_link(self.reporter.base_url, drift.project, drift.id) or ""
         if drift.pull is PullRequestKind.REVERT:
-            expires = self._reporter.now + self._deadline
-            return decision_files(drift, expires=expires), pull_request_text.pull_request_body(
-                drift
-            )
-        codified = await self._codify(self._context, drift, observed)
+            expires = self.reporter.now + self._deadline
+            body = pull_request_text.pull_request_body(drift, link=link)
+            return decision_files(drift, expires=expires), body
+        codified = await self.codify(self.context, drift, observed)
         body = pull_request_text.pull_request_body(
-            drift, notes=codified.notes, repointed=codified.repointed
+            drift, notes=codified.notes, repointed=codified.repointed, link=link
         )
         return codified.files, body
 
-    async def _open_or_update(
-        self, drift: ObjectDrift, branch: str, body: str
-    ) -> PullRequest | None:
+    async def _open_or_update(self, drift: ObjectDrift, body: str) -> PullRequest | None:
         """Open it, or bring the open one up to date. None where there is no forge."""
-        if self._forge is None:
+        if self.forge is None:
             return None
-        spec, title = self._spec, pull_request_text.pull_request_title(drift)
-        pull = await self._forge.open(
+        spec, title = self.spec, pull_request_text.pull_request_title(drift)
+        pull = await self.forge.open(
             NewPullRequest(
-                branch=branch,
+                branch=branch_of(drift),
                 title=title,
                 body=body,
                 draft=bool(spec.draft),
-                base=spec.base or self._context.application.spec.source.revision or "main",
+                base=spec.base or self.context.application.spec.source.revision or "main",
                 labels=pull_request_text.pull_request_labels(drift, spec.labels or ()),
             )
         )
         if (pull.title, pull.body) != (title, body):
-            pull = await self._forge.update(pull.number, title=title, body=body)
+            pull = await self.forge.update(pull.number, title=title, body=body)
         return pull
 
-    async def _leave_alone(
-        self, drift: ObjectDrift, branch: str, record: PullRequestRecord | None
-    ) -> None:
+    async def _leave_alone(self, drift: ObjectDrift, record: PullRequestRecord | None) -> None:
         """A person works on the branch: say there what changed, and leave it to them."""
         message = "A person pushed to its branch, so it is not written any more."
-        pull = await self._forge.find(branch) if self._forge else None
+        branch = branch_of(drift)
+        pull = await self.forge.find(branch) if self.forge else None
         if pull is not None and pull.state is not PullRequestState.OPEN:
             pull = None  # nobody reads there any more
-        if pull is not None and self._forge is not None:
-            await self._forge.comment(pull.number, pull_request_text.left_alone_comment(drift))
+        if pull is not None and self.forge is not None:
+            await self.forge.comment(pull.number, pull_request_text.left_alone_comment(drift))
         if record is None and pull is not None:
-            record = self._make_record(drift, branch, pull.head, pull, None)
+            record = self._make_record(drift, pull.head, pull)
         if record is not None:
-            self._state.put_pull(replace(record, digest=drift.digest, stopped=message))
+            self.state.put_pull(replace(record, digest=drift.digest, stopped=message))
         left = replace(
             drift,
             state=DriftState.PULL_REQUEST,
@@ -316,20 +313,19 @@ class PullRequestOpener:
         )
         if drift.reason is left.reason:
             return  # it was said before
-        self._state.put_drift(left)
-        await self._reporter.tell(facts.PullRequestLeftAlone(drift=left, branch=branch))
+        self.state.put_drift(left)
+        await self.reporter.tell(facts.PullRequestLeftAlone(drift=left, branch=branch))
 
     def _store(
         self,
         drift: ObjectDrift,
-        branch: str,
         head: str,
         pull: PullRequest | None,
-        record: PullRequestRecord | None,
+        record: PullRequestRecord | None = None,
     ) -> None:
-        now = self._make_record(drift, branch, head, pull, record)
-        self._state.put_pull(now)
-        self._state.put_drift(
+        now = self._make_record(drift, head, pull, record)
+        self.state.put_pull(now)
+        self.state.put_drift(
             replace(
                 drift,
                 state=DriftState.PULL_REQUEST,
@@ -343,12 +339,12 @@ class PullRequestOpener:
     def _make_record(
         self,
         drift: ObjectDrift,
-        branch: str,
-        head: str,
-        pull: PullRequest | None,
-        record: PullRequestRecord | None,
+        head: str = "",
+        pull: PullRequest | None = None,
+        record: PullRequestRecord | None = None,
     ) -> PullRequestRecord:
-        now, ended = self._reporter.now, self._state.ended.get(branch)
+        branch, now = branch_of(drift), self.reporter.now
+        ended = self.state.ended.get(branch)
         lately = _opened_lately(ended, now) if ended else ()
         return PullRequestRecord(
             branch=branch,
@@ -362,29 +358,96 @@ class PullRequestOpener:
             lately=record.lately if record else lately,
         )
 
-    def _earlier_refusal(self, drift: ObjectDrift, branch: str) -> str:
+    def _earlier_refusal(self, drift: ObjectDrift) -> str:
         """How a person said no to exactly this since it began, though it was another meanwhile."""
-        ended = self._state.ended.get(branch)
+        ended = self.state.ended.get(branch_of(drift))
         if ended is None or (ended.drift, ended.digest) != (drift.id, drift.digest):
             return ""
         return ended.stopped if ended.opened_at >= drift.first_seen else ""
 
     def _too_many(self) -> str:
         """Why no further pull request is opened now; empty when one may be."""
-        count = sum(not pull.merged for pull in self._state.pulls.values())
-        if count >= (self._spec.most_open or MOST_OPEN):
+        count = sum(not pull.merged for pull in self.state.pulls.values())
+        if count >= (self.spec.most_open or MOST_OPEN):
             return f"It waits: {count} pull requests of this application are open."
         # Those that are over count too: an object that comes and goes would open one each time.
-        every = {**self._state.ended, **self._state.pulls}.values()
-        lately = [at for pull in every for at in _opened_lately(pull, self._reporter.now)]
-        if len(lately) >= (self._spec.most_hourly or MOST_HOURLY):
+        every = {**self.state.ended, **self.state.pulls}.values()
+        lately = [at for pull in every for at in _opened_lately(pull, self.reporter.now)]
+        if len(lately) >= (self.spec.most_hourly or MOST_HOURLY):
             return f"It waits: {len(lately)} pull requests were opened within the hour."
         return ""
 
     @property
     def _deadline(self) -> timedelta:
-        seconds = parse_duration(self._spec.deadline) if self._spec.deadline else None
+        seconds = parse_duration(self.spec.deadline) if self.spec.deadline else None
         return timedelta(seconds=seconds) if seconds else DEFAULT_DEADLINE
+
+    async def follow(self, record: PullRequestRecord, *, hinted: bool) -> None:
+        """Learn what became of one pull request, and close it when it has nothing to ask."""
+        state, forge, now = self.state, self.forge, self.reporter.now
+        drift = state.drifts.get(record.drift)
+        over = _reason_to_close(record, drift)
+        if drift is not None and drift.until is not None and drift.until <= now:
+            drift = replace(drift, note=wording.OVERDUE, until=None)  # said once
+            state.put_drift(drift)
+            await self.reporter.tell(facts.PullRequestOverdue(pull=record, drift=drift, ended=now))
+        if not over and not hinted and now - record.checked_at < FORGE_POLL:
+            return
+        if forge is not None and not record.number:
+            if not over:
+                return  # a claim, with which opening goes on
+            record = await _find_claimed(forge, record)
+        pull = await _find_pull_request(forge, record) if forge else None
+        if pull is None or forge is None:
+            if forge is not None or over:
+                state.put_pull(record, done=True)
+            return
+        record = replace(record, checked_at=now, head=pull.head or record.head)
+        if pull.state is PullRequestState.OPEN and over:
+            await self._close(record, forge, over)
+        elif pull.state is PullRequestState.OPEN:
+            state.put_pull(record)
+            if pull.mergeable is False and drift is not None:
+                message = "It conflicts with its base now: rebase or close it."
+                state.put_drift(replace(drift, note=message))
+        elif pull.state is PullRequestState.MERGED:
+            await self._handle_merged(record, drift)
+        else:
+            await self._handle_closed(record, pull, drift)
+
+    async def _close(self, record: PullRequestRecord, forge: Forge, reason: str) -> None:
+        repository = await self.sources.repository(self.context.application)
+        await forge.close(record.number, comment=reason)
+        with suppress(HumanCommits):  # their work stays
+            await repository.delete(record.branch)
+        self.state.put_pull(record, done=True)
+        await self.reporter.tell(facts.PullRequestClosed(pull=record, reason=reason))
+
+    async def _handle_merged(self, record: PullRequestRecord, drift: ObjectDrift | None) -> None:
+        """Wait for Git, which may be followed later than the forge: it is not proposed again."""
+        self.state.put_pull(replace(record, merged=True))
+        await self.reporter.tell(facts.PullRequestMerged(pull=record, drift=drift))
+        self.context.poller.hasten()
+        if drift is not None:
+            self.state.put_drift(replace(drift, note="Its pull request was merged.", until=None))
+        _release_merged(self.context, record)
+
+    async def _handle_closed(
+        self, record: PullRequestRecord, pull: PullRequest, drift: ObjectDrift | None
+    ) -> None:
+        """A person said no: the same drift is not proposed again."""
+        by = f" by {pull.closed_by}" if pull.closed_by else ""
+        message = f"{record.url} was closed{by}."
+        rejected = replace(record, stopped=message)
+        self.state.put_pull(rejected, done=True)
+        await self.reporter.tell(
+            facts.PullRequestRejected(pull=rejected, actor=pull.closed_by or "?")
+        )
+        if drift is not None:
+            state = DriftState.REJECTED if drift.digest == record.digest else DriftState.DETECTED
+            self.state.put_drift(
+                replace(drift, state=state, note=message, decided_by=pull.closed_by, until=None)
+            )
 
 
 def _opened_lately(pull: PullRequestRecord, now: datetime) -> tuple[datetime, ...]:
@@ -392,8 +455,6 @@ def _opened_lately(pull: PullRequestRecord, now: datetime) -> tuple[datetime, ..
     return tuple(at for at in (*pull.lately, pull.opened_at) if now - at < HOUR)
 
 
-FORGE_POLL = timedelta(seconds=60)
-"""How often a forge is asked what became of a pull request, where no webhook tells."""
 FIRST_PAUSE, LONGEST_PAUSE = timedelta(seconds=15), timedelta(seconds=300)
 """Between two tries with a forge that gives no answer."""
 _NOT_PROPOSED = frozenset(
@@ -406,18 +467,16 @@ YieldWorker = Callable[[], AbstractAsyncContextManager[None]]
 """Lets others go on while a pass waits for somebody outside."""
 
 
+@dataclass(frozen=True, slots=True)
 class PullRequestFollower:
-    """Sees to the pull requests of applications."""
+    """The remediator of drift that is to become a pull request."""
 
-    def __init__(
-        self, sources: Sources, codify: Codify, yield_worker: YieldWorker = nullcontext
-    ) -> None:
-        """`aside` is held while a forge is talked to, which may take its time."""
-        self._sources = sources
-        self._codify = codify
-        self._yield_worker = yield_worker
+    sources: Sources
+    codify: Codify
+    yield_worker: YieldWorker
+    """Entered while a forge is talked to, which may take its time."""
 
-    async def follow(
+    async def remediate(
         self,
         context: ApplicationContext,
         source: SourceState,
@@ -432,7 +491,7 @@ class PullRequestFollower:
         if context.forge_again is not None and reporter.now < context.forge_again:
             context.postponed.update(drift.object for drift in drifts)
             return
-        async with self._yield_worker():
+        async with self.yield_worker():
             await self._follow_all(context, source, observed, reporter, drifts)
 
     async def _follow_all(
@@ -446,20 +505,25 @@ class PullRequestFollower:
         state = context.state
         hinted, context.forge_moved = context.forge_moved, False
         try:
-            invalid = await take_up_decisions(context, source, self._sources, reporter)
-            forge = await self._sources.forge(context.application)
+            invalid = await take_up_decisions(context, source, self.sources, reporter)
+            forge = await self.sources.forge(context.application)
+            pulls = _PullRequestPass(
+                context=context,
+                source=source,
+                sources=self.sources,
+                codify=self.codify,
+                forge=forge,
+                reporter=reporter,
+            )
             for record in list(state.pulls.values()):
                 if record.merged:
                     _release_merged(context, record, anew=record.drift in invalid)
                 else:
-                    await self._follow_one(context, record, forge, reporter, hinted=hinted)
-            opening = PullRequestOpener(
-                context, source, self._sources, self._codify, forge, reporter
-            )
+                    await pulls.follow(record, hinted=hinted)
             for drift in sorted(drifts, key=lambda each: each.first_seen):
                 now = state.drifts.get(drift.id)
                 if now is not None and _wants_pull(now, context, reporter):
-                    await opening.ensure(now, observed.get(now.object))
+                    await pulls.propose(now, observed.get(now.object))
             context.forge_failures, context.forge_again = 0, None
         except HoldfastError as error:
             context.forge_moved = hinted
@@ -475,105 +539,6 @@ class PullRequestFollower:
                 now = state.drifts.get(drift.id)
                 if now is not None and _wants_pull(now, context, reporter) and not now.url:
                     state.put_drift(replace(now, note=message))
-
-    async def _follow_one(
-        self,
-        context: ApplicationContext,
-        record: PullRequestRecord,
-        forge: Forge | None,
-        reporter: PassReporter,
-        *,
-        hinted: bool,
-    ) -> None:
-        """Learn what became of one pull request, and close it when it has nothing to ask."""
-        state = context.state
-        drift = state.drifts.get(record.drift)
-        over = _reason_to_close(record, drift)
-        if drift is not None and drift.until is not None and drift.until <= reporter.now:
-            drift = await self._overdue(record, drift, reporter)
-        if not over and not hinted and reporter.now - record.checked_at < FORGE_POLL:
-            return
-        if forge is not None and not record.number:
-            if not over:
-                return  # a claim, with which opening goes on
-            record = await _find_claimed(forge, record)
-        pull = await _find_pull_request(forge, record) if forge else None
-        if pull is None or forge is None:
-            if forge is not None or over:
-                state.put_pull(record, done=True)
-            return
-        record = replace(record, checked_at=reporter.now, head=pull.head or record.head)
-        if pull.state is PullRequestState.OPEN and over:
-            await self._close(context, record, forge, over, reporter)
-        elif pull.state is PullRequestState.OPEN:
-            state.put_pull(record)
-            if pull.mergeable is False and drift is not None:
-                message = "It conflicts with its base now: rebase or close it."
-                state.put_drift(replace(drift, note=message))
-        elif pull.state is PullRequestState.MERGED:
-            await self._handle_merged(context, record, drift, reporter)
-        else:
-            await self._handle_closed(context, record, pull, drift, reporter)
-
-    async def _overdue(
-        self, record: PullRequestRecord, drift: ObjectDrift, reporter: PassReporter
-    ) -> ObjectDrift:
-        """Nobody decided in time: say so, once."""
-        late = replace(drift, note=wording.OVERDUE, until=None)
-        reporter.state.put_drift(late)
-        await reporter.tell(facts.PullRequestOverdue(pull=record, drift=late, ended=reporter.now))
-        return late
-
-    async def _close(
-        self,
-        context: ApplicationContext,
-        record: PullRequestRecord,
-        forge: Forge,
-        why: str,
-        reporter: PassReporter,
-    ) -> None:
-        repository = await self._sources.repository(context.application)
-        await forge.close(record.number, comment=why)
-        with suppress(HumanCommits):  # their work stays
-            await repository.delete(record.branch)
-        context.state.put_pull(record, done=True)
-        await reporter.tell(facts.PullRequestClosed(pull=record, reason=why))
-
-    async def _handle_merged(
-        self,
-        context: ApplicationContext,
-        record: PullRequestRecord,
-        drift: ObjectDrift | None,
-        reporter: PassReporter,
-    ) -> None:
-        """Wait for Git, which may be followed later than the forge: it is not proposed again."""
-        state = context.state
-        state.put_pull(replace(record, merged=True))
-        await reporter.tell(facts.PullRequestMerged(pull=record, drift=drift))
-        context.poller.hasten()
-        if drift is not None:
-            state.put_drift(replace(drift, note="Its pull request was merged.", until=None))
-        _release_merged(context, record)
-
-    async def _handle_closed(
-        self,
-        context: ApplicationContext,
-        record: PullRequestRecord,
-        pull: PullRequest,
-        drift: ObjectDrift | None,
-        reporter: PassReporter,
-    ) -> None:
-        """A person said no: the same drift is not proposed again."""
-        by = f" by {pull.closed_by}" if pull.closed_by else ""
-        message = f"{record.url} was closed{by}."
-        rejected = replace(record, stopped=message)
-        context.state.put_pull(rejected, done=True)
-        await reporter.tell(facts.PullRequestRejected(pull=rejected, actor=pull.closed_by or "?"))
-        if drift is not None:
-            state = DriftState.REJECTED if drift.digest == record.digest else DriftState.DETECTED
-            context.state.put_drift(
-                replace(drift, state=state, note=message, decided_by=pull.closed_by, until=None)
-            )
 
 
 async def _find_claimed(forge: Forge, record: PullRequestRecord) -> PullRequestRecord:

@@ -6,13 +6,14 @@ the next pass finds out anew what is there. Who wrote what is on record before h
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
-from holdfast.core.gitops import facts, wording
+from holdfast.core.gitops import facts
 from holdfast.core.gitops.application import AnnotationHolds
 from holdfast.core.gitops.drift import DriftState, Resolution
-from holdfast.core.gitops.objects import ObservedObject
+from holdfast.core.gitops.objects import DuplicateDeclaration, ObservedObject
 from holdfast.core.gitops.plan import policy_digest
 from holdfast.core.gitops.source import RenderedSource
 from holdfast.core.gitops.track import close_undeclared, track
@@ -22,7 +23,6 @@ from holdfast.reconcile.gitops.application_context import ApplicationContext
 from holdfast.reconcile.gitops.application_observer import ApplicationObserver
 from holdfast.reconcile.gitops.application_status import application_status
 from holdfast.reconcile.gitops.heal import DriftHealer, close_drift
-from holdfast.reconcile.gitops.pull_requests import PullRequestFollower
 from holdfast.reconcile.gitops.reporting import ApplicationResult, PassReporter, SendNotice
 from holdfast.reconcile.gitops.source_poller import SourceState
 from holdfast.reconcile.gitops.sync import Syncer
@@ -32,13 +32,12 @@ MIN_WAIT = 0.5
 SUSPENDED_WAIT = 3600.0
 
 
-ClaimObjects = Callable[[ApplicationContext, RenderedSource], str]
-"""Takes what is declared for an application; says why not where another has some of it."""
+ClaimObjects = Callable[[ApplicationContext, RenderedSource], DuplicateDeclaration | None]
+"""Takes what is declared for an application; returns what another has of it, and takes nothing."""
 
 
-def claim_everything(context: ApplicationContext, rendered: RenderedSource) -> str:
+def claim_everything(context: ApplicationContext, rendered: RenderedSource) -> None:
     """For who follows one application alone: everything is its own."""
-    return ""
 
 
 PollSource = Callable[[ApplicationContext], Awaitable[None]]
@@ -50,6 +49,23 @@ async def poll_and_wait(context: ApplicationContext) -> None:
     await context.poller.follow(context.application, context.state.revision)
 
 
+class Remediator(Protocol):
+    """Carries out a remediation that does not write to the cluster by itself."""
+
+    async def remediate(
+        self,
+        context: ApplicationContext,
+        source: SourceState,
+        observed: Mapping[ObjectRef, ObservedObject],
+        reporter: PassReporter,
+    ) -> None:
+        """Do what is due about the drifts of an application that have this remediation.
+
+        Called at the end of each pass, when each drift stands as was decided about it. Who is
+        asked outside and gives no answer delays nothing else.
+        """
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconcilerComponents:
     """What a pass works with."""
@@ -57,13 +73,16 @@ class ReconcilerComponents:
     observer: ApplicationObserver
     healer: DriftHealer
     sync: Syncer
-    pulls: PullRequestFollower
+    remediators: tuple[Remediator, ...]
+    """Beside the healer, which also asks for reviews. Reporting and ignoring need none."""
     clock: Clock
     tell: SendNotice
     key: bytes
     """Marks the values of Secrets."""
     cluster: str = ""
     """How notices name it."""
+    base_url: str = ""
+    """Where people reach the page; empty when nobody said."""
     claim: ClaimObjects = claim_everything
     poll: PollSource = poll_and_wait
     annotation_holds: AnnotationHolds = AnnotationHolds.LIMITED
@@ -92,6 +111,7 @@ class ApplicationReconciler:
                 now=self._clock.now(),
                 send=self.components.tell,
                 cluster=self.components.cluster,
+                base_url=self.components.base_url,
             )
             await context.state.refresh()
             await self._take_owner(context, reporter)
@@ -172,9 +192,9 @@ class ApplicationReconciler:
             context.refused,
             self.components.claim(context, source.rendered),
         )
-        if context.refused:
+        if context.refused is not None:
             if context.refused != refused:
-                await reporter.tell(facts.ApplicationRefused(reason=context.refused))
+                await reporter.tell(facts.ApplicationRefused(duplicate=context.refused))
             await state.commit()
             return
         only = self._scope(context, source, only)
@@ -194,7 +214,8 @@ class ApplicationReconciler:
         await self.components.sync.sync_objects(
             context, source, by_ref, reporter, full=only is None
         )
-        await self.components.pulls.follow(context, source, by_ref, reporter)
+        for remediator in self.components.remediators:
+            await remediator.remediate(context, source, by_ref, reporter)
         if only is None:
             context.looked_at = reporter.now
             if context.request is request:  # another may have come in the middle
@@ -266,18 +287,15 @@ class ApplicationReconciler:
         reporter: PassReporter,
     ) -> None:
         """Tell when the repository goes stale, and when it is back."""
-        if bool(before.stale) == bool(source.stale):
+        if (before.stale is None) == (source.stale is None):
             return
         spec = context.application.spec.source
         revision = spec.revision or "main"
         since = before.fetched_at or reporter.now
-        if source.stale:
+        if source.stale is not None:
             await reporter.tell(
                 facts.SourceStale(
-                    repository=spec.url,
-                    revision=revision,
-                    since=since,
-                    reason=wording.shorten(source.stale),
+                    repository=spec.url, revision=revision, since=since, stale=source.stale
                 )
             )
         elif source.commit is not None:

@@ -8,9 +8,9 @@ from datetime import datetime
 
 from holdfast.core.gitops.application import Application, ApplicationStatus
 from holdfast.core.gitops.facts import ApplicationFact
-from holdfast.core.gitops.notices import notice_of
+from holdfast.core.gitops.notices import link_of, notice_of
 from holdfast.core.gitops.notification import Notice
-from holdfast.core.gitops.wording import event_message
+from holdfast.core.gitops.wording import MAX_MESSAGE, event_message
 from holdfast.core.object_ref import ObjectRef
 from holdfast.reconcile.gitops.application_state import ApplicationState
 
@@ -38,12 +38,18 @@ class ApplicationResult:
     events: tuple[ApplicationEvent, ...] = ()
 
 
-def event_of(fact: ApplicationFact) -> ApplicationEvent | None:
-    """Make the Kubernetes Event of a fact; None for those that are none."""
+def event_of(fact: ApplicationFact, link: str = "") -> ApplicationEvent | None:
+    """Make the Kubernetes Event of a fact; None for those that are none.
+
+    `link` is where the page shows it. It is never cut: the message before it is.
+    """
     if not fact.event:
         return None
+    message, end = event_message(fact), f" See {link}" if link else ""
+    if len(message) + len(end) > MAX_MESSAGE:
+        message = f"{message[: MAX_MESSAGE - len(end) - 1]}…"
     return ApplicationEvent(
-        warning=fact.warning, reason=fact.event, message=event_message(fact), object=fact.object
+        warning=fact.warning, reason=fact.event, message=message + end, object=fact.object
     )
 
 
@@ -56,17 +62,23 @@ class PassReporter:
     now: datetime
     send: SendNotice
     cluster: str = ""
+    base_url: str = ""
+    """Where people reach the page; empty when nobody said."""
     events: list[ApplicationEvent] = field(default_factory=list)
 
     async def tell(self, fact: ApplicationFact) -> None:
         """Tell a fact once: in the journal with the next commit, as an Event, and as a notice."""
         self.state.record(fact)
-        if (event := event_of(fact)) is not None:
+        if (event := event_of(fact, self._link_of(fact))) is not None:
             self.events.append(event)
         await self.send_notice(fact)
 
     async def send_notice(self, fact: ApplicationFact) -> None:
         """Send the notice of a fact alone."""
-        notice = notice_of(fact, self.application.id, self.now, self.cluster)
+        link = self._link_of(fact)
+        notice = notice_of(fact, self.application.id, self.now, self.cluster, link)
         if notice is not None:
             await self.send(self.application, notice)
+
+    def _link_of(self, fact: ApplicationFact) -> str:
+        return link_of(fact, self.application.id, self.application.spec.project, self.base_url)

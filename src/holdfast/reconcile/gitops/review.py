@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from difflib import get_close_matches
+from typing import Any
 
 from holdfast.core.errors import (
     Ambiguous,
@@ -38,22 +39,27 @@ from holdfast.core.gitops.decide import DriftSituation
 from holdfast.core.gitops.drift import DriftState, ObjectDrift
 from holdfast.core.gitops.facts import JournalAction
 from holdfast.core.gitops.hold import PAUSED_UNTIL, Hold
-from holdfast.core.gitops.notices import notice_of
-from holdfast.core.gitops.objects import ObservedObject, SyncStatus
+from holdfast.core.gitops.notices import link_of, notice_of
+from holdfast.core.gitops.objects import ForeignOwner, ObservedObject, SyncStatus
 from holdfast.core.gitops.plan import SyncPlan
-from holdfast.core.gitops.pull_request_text import branch_of
+from holdfast.core.gitops.pull_request_text import branch_of, pull_request_title
 from holdfast.core.gitops.records import PendingPlan, TemporaryIgnoreRule
 from holdfast.core.gitops.window import window_state
+from holdfast.core.gitops.wording import describe_duplicate, describe_stale, shorten
 from holdfast.core.object_ref import ObjectRef
 from holdfast.core.ownership.ignore import concerns_security
+from holdfast.core.people import same_person
 from holdfast.core.policy import DecisionAction
 from holdfast.core.quantity import format_seconds
 from holdfast.core.redact import credential_in, redact
 from holdfast.core.tree import digest
 from holdfast.reconcile.gitops.application_context import ApplicationContext, SyncRequest
 from holdfast.reconcile.gitops.application_observer import ApplicationObserver
-from holdfast.reconcile.gitops.heal import make_plan_for
+from holdfast.reconcile.gitops.codify_preview import CodifyPreview, make_patch
+from holdfast.reconcile.gitops.drift_index import DriftIndex
+from holdfast.reconcile.gitops.heal import DIFFERING, make_plan_for
 from holdfast.reconcile.gitops.holds import MAX_HOLD
+from holdfast.reconcile.gitops.pull_requests import Codify
 from holdfast.reconcile.gitops.reporting import SendNotice
 from holdfast.reconcile.gitops.sync import Syncer
 from holdfast.reconcile.ports import Clock
@@ -62,6 +68,10 @@ WakeApplication = Callable[[ApplicationId], None]
 """Asks for a pass over an application."""
 READ_TIMEOUT = 20.0
 """Seconds in which a repository has to answer who asks for a diff."""
+PREVIEW_TIMEOUT = 30.0
+"""Seconds in which an edit of a repository has to be found for who asks what it would be."""
+MAX_PREVIEWS = 2
+"""How many such edits are made at once: each may render a repository several times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,17 +100,26 @@ class ReviewService:
         *,
         wake: WakeApplication,
         send: SendNotice,
+        codify: Codify,
+        base_url: str = "",
     ) -> None:
         self._contexts = followed
+        self.index = DriftIndex(followed)
+        """The open drifts, in order."""
         self._observer = observer
         self._sync = sync
         self._clock = clock
         self._wake = wake
         self._send = send
+        self._codify = codify
+        self._base_url = base_url
+        self._previews = asyncio.Semaphore(MAX_PREVIEWS)
 
     def applications(self, project: str) -> tuple[ApplicationContext, ...]:
         """Return the applications of a project, by name."""
-        found = [each for each in self._contexts.values() if _is_in_project(each, project)]
+        found = [
+            each for each in self._contexts.values() if each.application.spec.project == project
+        ]
         return tuple(sorted(found, key=lambda each: each.application.id))
 
     def application(self, project: str, name: str) -> ApplicationContext:
@@ -144,11 +163,30 @@ class ReviewService:
             hint="holdfast status -o wide shows which plans wait.",
         )
 
+    def approval_obstacle(self, context: ApplicationContext, drift: ObjectDrift, actor: str) -> str:
+        """Say why this person's approval of a drift would not count now; empty when it would."""
+        if drift.state is not DriftState.AWAITING:
+            return _not_waiting_error(drift).happened
+        rules = _rules_of(context)
+        if not rules.four_eyes:
+            return ""
+        try:
+            _check_four_eyes(rules, actor, drift.involved)
+        except PermissionDenied as error:
+            return error.happened
+        if not drift.known_origin and drift.first_plan == drift.plan:
+            first = drift.first_approver
+            if first and same_person(first, actor):
+                return f"{first} approved it already, and it takes somebody else too."
+        return ""
+
     async def compare(self, context: ApplicationContext) -> GitComparison:
         """Compare all objects of an application with what Git declares now. Writes nothing."""
         async with self._at_newest(context) as stale:
             observed = await self._observer.observe(context, None)
-            return GitComparison(observed=observed, commit=_rendered_commit(context), stale=stale)
+            assert context.desired is not None  # noqa: S101  # it was observed
+            commit = context.desired.rendered.commit
+            return GitComparison(observed=observed, commit=commit, stale=stale)
 
     async def plan(self, context: ApplicationContext, *, prune: bool) -> tuple[SyncPlan, str]:
         """Say what a sync would do now, and why Git could not be read now if so."""
@@ -161,8 +199,7 @@ class ReviewService:
 
         Raises PermissionDenied for `force` where four eyes are asked for: these would be two.
         """
-        drift = context.application.spec.drift
-        if force and drift and drift.four_eyes:
+        if force and _rules_of(context).four_eyes:
             raise PermissionDenied(
                 f"{context.application.id} asks for four eyes, and force does without a review.",
                 hint="Leave --force out, and have somebody else approve what waits.",
@@ -184,9 +221,8 @@ class ReviewService:
         asked for and these are the first two.
         """
         context, _ = self.drift(project, id)
-        async with context.lock:
-            await context.state.refresh()
-            drift = self._open_drift(context, id)
+        async with self._decision(context):
+            drift = _open_drift(context, id)
             if drift.state is not DriftState.AWAITING:
                 raise _not_waiting_error(drift)
             if plan != drift.plan:
@@ -194,38 +230,39 @@ class ReviewService:
                     f"{id} changed after you reviewed it: its plan is {drift.plan[:19]} now.",
                     hint=f"Review it again: holdfast drift show {id}",
                 )
-            self._may_decide(context, drift, actor, comment)
-            if self._needs_another(context, drift, actor):
-                return await self._first_approval(context, drift, actor, comment)
+            rules = _rules_of(context)
+            _check_comment(rules, comment)
+            _check_four_eyes(rules, actor, drift.involved)
+            if rules.four_eyes and not drift.known_origin:
+                first = drift.first_approver if drift.first_plan == drift.plan else ""
+                if first and same_person(first, actor):
+                    return drift  # said twice by one person, which changes nothing
+                if not first:
+                    return _first_approval(context, drift, actor, comment)
             after = replace(
                 drift, state=DriftState.APPROVED, decided_by=actor, comment=one_line(comment)
             )
-            decided = await self._record(context, after, JournalAction.APPROVED, actor, comment)
-            await self._notify(context, decided)
-        self._wake(context.application.id)
+            decided = _record(context, after, JournalAction.APPROVED, actor, comment)
+        await self._notify(context, decided)
         return after
 
     async def approve_plan(
         self, project: str, id: str, *, plan: str, actor: str, comment: str = ""
     ) -> PendingPlan:
         """Agree to a plan that a guard parked. It is carried out if it is still the same."""
-        context, pending = self.waiting_plan(project, id)
-        async with context.lock:
-            await context.state.refresh()
+        context, _ = self.waiting_plan(project, id)
+        async with self._decision(context):
             _, pending = self.waiting_plan(project, id)
             if plan != pending.digest:
                 raise StalePlan(f"{id} is a different plan now.", hint="Review it again.")
             if pending.rejected_by:
                 raise _rejected_error(context, pending)
-            spec = context.application.spec.drift or DriftSpec()
-            _check_comment(spec, comment)
-            _check_four_eyes(spec, actor, {pending.requested_by})
+            _check_comment(_rules_of(context), comment)
+            _check_four_eyes(_rules_of(context), actor, {pending.requested_by})
             after = replace(pending, approved_by=actor, comment=one_line(comment))
             context.state.put_plan(after)
             context.state.record(facts.PlanApproved(plan=after, actor=actor))
-            await self._commit(context)
         context.poller.hasten()
-        self._wake(context.application.id)
         return after
 
     async def reject_plan(self, project: str, id: str, *, actor: str, comment: str) -> PendingPlan:
@@ -234,9 +271,8 @@ class ReviewService:
         It is not asked about again while it stays the same, unless somebody asks for a sync.
         Raises Conflict when it was decided before.
         """
-        context, pending = self.waiting_plan(project, id)
-        async with context.lock:
-            await context.state.refresh()
+        context, _ = self.waiting_plan(project, id)
+        async with self._decision(context):
             _, pending = self.waiting_plan(project, id)
             if pending.rejected_by:
                 raise _rejected_error(context, pending)
@@ -245,12 +281,10 @@ class ReviewService:
                     f"{id} was approved by {pending.approved_by} already.",
                     hint=f"holdfast pause {context.application.id} stops what is not done yet.",
                 )
-            _check_comment(context.application.spec.drift or DriftSpec(), comment, needed=True)
+            _check_comment(_rules_of(context), comment, needed=True)
             after = replace(pending, rejected_by=actor, comment=one_line(comment))
             context.state.put_plan(after)
             context.state.record(facts.PlanRejected(plan=after, actor=actor))
-            await self._commit(context)
-        self._wake(context.application.id)
         return after
 
     async def reject(self, project: str, id: str, *, actor: str, comment: str) -> ObjectDrift:
@@ -259,10 +293,9 @@ class ReviewService:
             project,
             id,
             JournalAction.REJECTED,
-            actor,
-            comment,
+            actor=actor,
+            comment=comment,
             state=DriftState.REJECTED,
-            until=None,
             note=f"Rejected by {actor}.",
         )
 
@@ -275,8 +308,8 @@ class ReviewService:
             project,
             id,
             JournalAction.SNOOZED,
-            actor,
-            comment,
+            actor=actor,
+            comment=comment,
             state=DriftState.SNOOZED,
             until=until,
             note=f"Snoozed by {actor}.",
@@ -288,15 +321,9 @@ class ReviewService:
             project,
             id,
             JournalAction.CODIFY_REQUESTED,
-            actor,
-            "",
-            state=DriftState.DETECTED,
-            until=None,
+            actor=actor,
             note=f"{actor} asked for a pull request.",
-            url="",
-            remediation=Remediation.PULL_REQUEST,
-            pull=PullRequestKind.CODIFY,
-            chosen_by=actor,
+            **_proposal(PullRequestKind.CODIFY, actor),
         )
 
     async def revert(
@@ -304,57 +331,61 @@ class ReviewService:
     ) -> ObjectDrift:
         """Have the declared value put back: by a merged decision, by a review, or at once."""
         context, drift = self.drift(project, id)
-        spec = context.application.spec.drift or DriftSpec()
         async with context.lock:
             self._require_known(context)
             observed = await self._observer.observe_one(context, drift.object)
             self._check_revertible(context, drift, observed)
+        decision = JournalAction.REVERT_REQUESTED
+        changes: dict[str, Any]
         if by_pull:
-            return await self._decide(
-                project,
-                id,
-                JournalAction.REVERT_REQUESTED,
-                actor,
-                comment,
-                state=DriftState.DETECTED,
-                until=None,
-                note=f"{actor} asked for a decision.",
-                chosen_by=actor,
-                url="",
-                remediation=Remediation.PULL_REQUEST,
-                pull=PullRequestKind.REVERT,
-            )
-        if drift.remediation is Remediation.REVIEW or spec.four_eyes:
-            return await self._decide(
-                project,
-                id,
-                JournalAction.REVERT_REQUESTED,
-                actor,
-                comment,
-                state=DriftState.DETECTED,
-                until=None,
-                note=f"{actor} asked for it; it waits for a review.",
-                remediation=Remediation.REVIEW,
-                chosen_by=actor,
-                requested_by=actor,
-            )
-        if observed.sync_status is SyncStatus.UNKNOWN:
-            raise TargetUnavailable(
-                f"{drift.object} could not be read, so nothing was decided.",
-                hint="Try again when the cluster answers.",
-            )
-        plan = make_plan_for(context, drift, observed)
+            note = f"{actor} asked for a decision."
+            changes = _proposal(PullRequestKind.REVERT, actor)
+        elif drift.remediation is Remediation.REVIEW or _rules_of(context).four_eyes:
+            note = f"{actor} asked for it; it waits for a review."
+            changes = {
+                "remediation": Remediation.REVIEW,
+                "chosen_by": actor,
+                "requested_by": actor,
+            }
+        else:
+            if observed.sync_status is SyncStatus.UNKNOWN:
+                raise TargetUnavailable(
+                    f"{drift.object} could not be read, so nothing was decided.",
+                    hint="Try again when the cluster answers.",
+                )
+            decision, note = JournalAction.APPROVED, f"{actor} asked for it."
+            plan = make_plan_for(context, drift, observed)
+            changes = {"state": DriftState.APPROVED, "plan": plan.digest}
         return await self._decide(
-            project,
-            id,
-            JournalAction.APPROVED,
-            actor,
-            comment,
-            state=DriftState.APPROVED,
-            until=None,
-            note=f"{actor} asked for it.",
-            plan=plan.digest,
-            decided_by=actor,
+            project, id, decision, actor=actor, comment=comment, note=note, **changes
+        )
+
+    async def preview_codify(self, project: str, id: str) -> CodifyPreview:
+        """Say what `codify` would propose for an open drift. Changes nothing anywhere."""
+        context, drift = self.drift(project, id)
+        drift = replace(drift, pull=PullRequestKind.CODIFY)
+        preview = CodifyPreview(title=pull_request_title(drift), branch=branch_of(drift))
+        secret = drift.object.kind == "Secret" and drift.object.api_version == "v1"
+        async with context.lock:
+            self._require_known(context)
+            observed = await self._observer.observe_one(context, drift.object)
+        if observed.sync_status not in DIFFERING:
+            read = observed.sync_status is not SyncStatus.UNKNOWN
+            why = "does not differ from Git any more" if read else "could not be read"
+            return replace(preview, obstacle=f"{drift.object} {why}.", secret=secret)
+        try:
+            async with self._previews, asyncio.timeout(PREVIEW_TIMEOUT):
+                result = await self._codify(context, drift, observed)
+                patch = "" if secret else await asyncio.to_thread(make_patch, result)
+        except ValidationError as error:
+            return replace(preview, obstacle=shorten(str(error)), secret=secret)
+        except TimeoutError:
+            raise TargetUnavailable(
+                f"No edit was found within {format_seconds(PREVIEW_TIMEOUT)}.",
+                hint="Try again, or have the pull request opened, which may take its time.",
+            ) from None
+        return replace(
+            preview, files=tuple(result.files), notes=result.notes, patch=patch, secret=secret
         )
 
     async def ignore(
@@ -388,11 +419,10 @@ class ReviewService:
                     f"{each} concerns security, so no command hides it.",
                     hint="Declare the rule in the Application, with security: true.",
                 )
-        async with context.lock:
-            await context.state.refresh()
+        async with self._decision(context):
             rules = tuple(
                 TemporaryIgnoreRule(
-                    name=f"{id}-{place}",
+                    name=f"{id}-{index}",
                     drift=id,
                     path=each,
                     manager=manager or None,
@@ -403,16 +433,29 @@ class ReviewService:
                     reason=one_line(reason),
                     expires=until,
                 )
-                for place, each in enumerate(paths)
+                for index, each in enumerate(paths)
             )
             for rule in rules:
                 context.state.put_rule(rule)
             context.state.record(
                 facts.DriftIgnored(drift=drift, paths=tuple(paths), until=until, actor=actor)
             )
-            await self._commit(context)
-        self._wake(context.application.id)
         return rules
+
+    async def end_ignore(
+        self, context: ApplicationContext, name: str, *, actor: str
+    ) -> TemporaryIgnoreRule:
+        """End an ignore rule that a person added, before its time."""
+        async with self._decision(context):
+            rule = context.state.rules.get(name)
+            if rule is None:
+                raise NotFound(
+                    f"{context.application.id} has no rule {name[:80]!a} that a person added.",
+                    hint="Rules of the Application end when its spec is changed.",
+                )
+            context.state.put_rule(rule, ended=True)
+            context.state.record(facts.RuleExpired(rule=rule, actor=actor))
+        return rule
 
     async def pause(
         self,
@@ -430,7 +473,6 @@ class ReviewService:
         """
         self._check_end(until)
         now = self._clock.now()
-        spec = context.application.spec.drift or DriftSpec()
         basis = [str(context.application.id), str(object), actor, now.isoformat()]
         hold = Hold(
             id="hold-" + digest(basis).removeprefix("sha256:")[:8],
@@ -440,27 +482,23 @@ class ReviewService:
             by=actor,
             since=now,
             until=until,
-            end=end or spec.hold_end or HoldEnd.PULL_REQUEST,
+            end=end or _rules_of(context).hold_end or HoldEnd.PULL_REQUEST,
         )
         context.state.holds[hold.id] = hold
         try:
-            async with context.lock:
-                await context.state.refresh()
+            async with self._decision(context):
                 context.state.put_hold(hold)
                 context.state.record(facts.Paused(hold=hold, actor=actor))
-                await self._commit(context)
         except BaseException:
             context.state.take_back(hold)
             raise
-        self._wake(context.application.id)
         return hold
 
     async def resume(
         self, context: ApplicationContext, *, actor: str, object: ObjectRef | None = None
     ) -> tuple[Hold, ...]:
         """End the holds of an application, or of one object, before their time."""
-        async with context.lock:
-            await context.state.refresh()
+        async with self._decision(context):
             found = tuple(
                 hold
                 for hold in context.state.holds.values()
@@ -471,8 +509,6 @@ class ReviewService:
             for hold in found:
                 context.state.put_hold(hold, ended=True)
                 context.state.record(facts.Resumed(hold=hold, actor=actor))
-            await self._commit(context)
-        self._wake(context.application.id)
         return found
 
     @contextlib.asynccontextmanager
@@ -486,16 +522,14 @@ class ReviewService:
         async with context.lock:
             await context.state.refresh()
             rendered = context.poller.last.rendered
-            before, glances = context.desired, dict(context.object_states)
-            compared = context.compared
+            before = context.desired, dict(context.object_states), context.compared
             if rendered is not None:
                 context.desired = self._observer.declared(context, rendered)
             self._require_known(context)
             try:
                 yield stale
             finally:
-                context.desired, context.object_states = before, glances
-                context.compared = compared
+                context.desired, context.object_states, context.compared = before
 
     async def _read(self, context: ApplicationContext) -> str:
         poller, application = context.poller, context.application
@@ -509,25 +543,35 @@ class ReviewService:
             if context.state.revision != followed or context.poller is not poller:
                 return "It moved on while its repository was read; ask again."
             poller.take(application, asked)
-        return " ".join(asked.source.stale.split())
+        return " ".join(describe_stale(asked.source.stale).split())
 
     def _require_known(self, context: ApplicationContext) -> None:
         if context.desired is None:
-            id, stale = context.application.id, " ".join(context.poller.last.stale.split())
-            why = context.refused or stale or "Its repository was not read yet."
+            id = context.application.id
+            if context.refused is not None:
+                why = describe_duplicate(context.refused)
+            else:
+                stale = " ".join(describe_stale(context.poller.last.stale).split())
+                why = stale or "Its repository was not read yet."
             raise NotFound(
                 f"What {id} declares is not known. {why}",
                 hint=f"holdfast status {id} shows when it is.",
             )
 
-    async def _commit(self, context: ApplicationContext) -> None:
-        try:
-            await context.state.commit()
-        except HoldfastError:
-            # What may not have been written is not shown as if it were: the ledger knows.
-            with contextlib.suppress(HoldfastError):
-                await context.state.read()
-            raise
+    @contextlib.asynccontextmanager
+    async def _decision(self, context: ApplicationContext) -> AsyncIterator[None]:
+        """Decide on what the ledger says now, write that to it, and ask for a pass."""
+        async with context.lock:
+            await context.state.refresh()
+            yield
+            try:
+                await context.state.commit()
+            except HoldfastError:
+                # What may not have been written is not shown as if it were: the ledger knows.
+                with contextlib.suppress(HoldfastError):
+                    await context.state.read()
+                raise
+        self._wake(context.application.id)
 
     def _check_end(self, until: datetime) -> None:
         left = until - self._clock.now()
@@ -538,125 +582,133 @@ class ReviewService:
                 hint="Give a time between a minute and 30 days.",
             )
 
+    def revert_obstacle(
+        self,
+        context: ApplicationContext,
+        drift: ObjectDrift,
+        owner: ForeignOwner | None,
+        now: datetime,
+    ) -> str:
+        """Say why no pass would put a drift back, however it is approved; empty if one would."""
+        situation = DriftSituation(
+            drift=replace(drift, state=DriftState.APPROVED, until=None),
+            now=now,
+            window=window_state((), now),
+            owner=owner,
+            hold=context.hold_of(drift.object, now),
+        )
+        decision = situation.decide()
+        if decision.action is DecisionAction.HEAL:
+            return ""
+        why = situation.explain(decision.reason)
+        return why or f"It would be left as it is ({decision.reason})."
+
     def _check_revertible(
         self, context: ApplicationContext, drift: ObjectDrift, observed: ObservedObject
     ) -> None:
         """Refuse what no pass would carry out, however it is approved, with the reason."""
         now = self._clock.now()
-        hold = context.hold_of(drift.object, now)
-        situation = DriftSituation(
-            drift=replace(drift, state=DriftState.APPROVED, until=None),
-            now=now,
-            window=window_state((), now),
-            owner=observed.owner,
-            hold=hold,
-        )
-        decision = situation.decide()
-        if decision.action is not DecisionAction.HEAL:
+        obstacle = self.revert_obstacle(context, drift, observed.owner, now)
+        if obstacle:
             hint = f"holdfast drift explain {drift.id} tells who applies it and what is left."
-            if hold is not None:
+            if context.hold_of(drift.object, now) is not None:
                 hint = f"End the hold first: holdfast resume {context.application.id}"
-            raise RefusedByPolicy(
-                f"{drift.id} cannot be put back. {situation.explain(decision.reason)}", hint=hint
-            )
+            raise RefusedByPolicy(f"{drift.id} cannot be put back. {obstacle}", hint=hint)
 
     async def _decide(
         self,
         project: str,
         id: str,
         decision: JournalAction,
+        *,
         actor: str,
-        comment: str,
-        **changes: object,
+        comment: str = "",
+        **changes: Any,
     ) -> ObjectDrift:
+        """Record a decision about a drift, which is as detected anew unless `changes` say so."""
         context, _ = self.drift(project, id)
         state = context.state
-        async with context.lock:
-            await state.refresh()
-            drift = self._open_drift(context, id)
+        async with self._decision(context):
+            drift = _open_drift(context, id)
             if drift.state is DriftState.APPROVED:
                 raise Conflict(
                     f"{id} was approved by {drift.decided_by} already, and is being put back.",
                     hint=f"holdfast drift show {id} tells what became of it.",
                 )
-            spec = context.application.spec.drift or DriftSpec()
-            _check_comment(spec, comment, needed=decision is JournalAction.REJECTED)
-            changes = {"decided_by": actor, "comment": one_line(comment), **changes}
-            after = replace(drift, **changes)  # type: ignore[arg-type]
+            rejects = decision is JournalAction.REJECTED
+            _check_comment(_rules_of(context), comment, needed=rejects)
+            decided = {
+                "state": DriftState.DETECTED,
+                "until": None,
+                "decided_by": actor,
+                "comment": one_line(comment),
+                **changes,
+            }
+            after = replace(drift, **decided)
             ended = state.ended.get(branch_of(after))
             if ended is not None and decision in _PROPOSING and ended.branch not in state.pulls:
                 # Whoever asks for one again is not held to the answer of before.
                 state.put_pull(replace(ended, stopped=""), done=True)
-            decided = await self._record(context, after, decision, actor, comment)
-            if after.state is DriftState.REJECTED:
-                await self._notify(context, decided)
-        self._wake(context.application.id)
+            fact = _record(context, after, decision, actor, comment)
+        if rejects:
+            await self._notify(context, fact)
         return after
-
-    async def _record(
-        self,
-        context: ApplicationContext,
-        after: ObjectDrift,
-        decision: JournalAction,
-        actor: str,
-        comment: str,
-    ) -> facts.DriftDecided:
-        """Commit a decision with the line of the journal that says so."""
-        fact = facts.DriftDecided(
-            drift=after, decision=decision, actor=actor, comment=one_line(comment)
-        )
-        context.state.put_drift(after)
-        context.state.record(fact)
-        await self._commit(context)
-        return fact
 
     async def _notify(self, context: ApplicationContext, fact: facts.DriftDecided) -> None:
-        notice = notice_of(fact, context.application.id, self._clock.now())
+        application = context.application
+        link = link_of(fact, application.id, application.spec.project, self._base_url)
+        notice = notice_of(fact, application.id, self._clock.now(), link=link)
         if notice is not None:
-            await self._send(context.application, notice)
-
-    def _open_drift(self, context: ApplicationContext, id: str) -> ObjectDrift:
-        drift = context.state.drifts.get(id)
-        if drift is None:
-            raise Conflict(
-                f"{id} was resolved meanwhile, so there is nothing to decide.",
-                hint=f"holdfast drift show {id} tells how it ended.",
-            )
-        return drift
-
-    def _may_decide(
-        self, context: ApplicationContext, drift: ObjectDrift, actor: str, comment: str
-    ) -> None:
-        spec = context.application.spec.drift or DriftSpec()
-        _check_comment(spec, comment)
-        _check_four_eyes(spec, actor, drift.involved)
-
-    def _needs_another(self, context: ApplicationContext, drift: ObjectDrift, actor: str) -> bool:
-        """True when the eyes of one person are all that have seen it, as far as is known."""
-        spec = context.application.spec.drift or DriftSpec()
-        if not spec.four_eyes or drift.known_origin:
-            return False
-        first = drift.first_approver if drift.first_plan == drift.plan else ""
-        return not first or _person(first) == _person(actor)
-
-    async def _first_approval(
-        self, context: ApplicationContext, drift: ObjectDrift, actor: str, comment: str
-    ) -> ObjectDrift:
-        if drift.first_plan == drift.plan and drift.first_approver:
-            return drift  # said twice by one person, which changes nothing
-        message = f"{actor} approved it. Nobody knows who made the change, so it takes one more."
-        after = replace(drift, first_approver=actor, first_plan=drift.plan, note=message)
-        await self._record(context, after, JournalAction.FIRST_APPROVED, actor, comment)
-        return after
+            await self._send(application, notice)
 
 
-def _rendered_commit(context: ApplicationContext) -> str:
-    assert context.desired is not None  # noqa: S101  # it was looked at
-    return context.desired.rendered.commit
+def _rules_of(context: ApplicationContext) -> DriftSpec:
+    return context.application.spec.drift or DriftSpec()
 
 
-def _is_in_project(context: ApplicationContext, project: str) -> bool:
-    return context.application.spec.project == project
+def _proposal(kind: PullRequestKind, actor: str) -> dict[str, Any]:
+    """What a drift becomes that somebody wants a pull request for."""
+    return {
+        "remediation": Remediation.PULL_REQUEST,
+        "pull": kind,
+        "chosen_by": actor,
+        "url": "",
+    }
+
+
+def _open_drift(context: ApplicationContext, id: str) -> ObjectDrift:
+    drift = context.state.drifts.get(id)
+    if drift is None:
+        raise Conflict(
+            f"{id} was resolved meanwhile, so there is nothing to decide.",
+            hint=f"holdfast drift show {id} tells how it ended.",
+        )
+    return drift
+
+
+def _record(
+    context: ApplicationContext,
+    after: ObjectDrift,
+    decision: JournalAction,
+    actor: str,
+    comment: str,
+) -> facts.DriftDecided:
+    """Keep a decision, with the line of the journal that says so."""
+    fact = facts.DriftDecided(
+        drift=after, decision=decision, actor=actor, comment=one_line(comment)
+    )
+    context.state.put_drift(after)
+    context.state.record(fact)
+    return fact
+
+
+def _first_approval(
+    context: ApplicationContext, drift: ObjectDrift, actor: str, comment: str
+) -> ObjectDrift:
+    message = f"{actor} approved it. Nobody knows who made the change, so it takes one more."
+    after = replace(drift, first_approver=actor, first_plan=drift.plan, note=message)
+    _record(context, after, JournalAction.FIRST_APPROVED, actor, comment)
+    return after
 
 
 def _not_held_error(context: ApplicationContext, object: ObjectRef | None) -> NotFound:
@@ -670,10 +722,10 @@ def _not_held_error(context: ApplicationContext, object: ObjectRef | None) -> No
     if not noted:
         return NotFound(f"{what} is not on hold.", hint="holdfast status lists holds.")
     ref = noted[0]
-    place = f"-n {ref.namespace} " if ref.namespace else ""
+    namespace = f"-n {ref.namespace} " if ref.namespace else ""
     return NotFound(
         f"{ref} is on hold by an annotation, which no command ends.",
-        hint=f"kubectl annotate {place}{ref.kind.lower()}/{ref.name} {PAUSED_UNTIL}-",
+        hint=f"kubectl annotate {namespace}{ref.kind.lower()}/{ref.name} {PAUSED_UNTIL}-",
     )
 
 
@@ -684,11 +736,11 @@ def one_line(text: str) -> str:
 
 def _not_waiting_error(drift: ObjectDrift) -> HoldfastError:
     """Say why there is nothing to approve: somebody decided before, or nobody was ever asked."""
-    todo = f"holdfast revert {drift.id} asks again for it to be put back."
+    hint = f"holdfast revert {drift.id} asks again for it to be put back."
     stands = f"{drift.id} is not waiting for approval: it is {drift.state}"
     if drift.state in _DECIDED_STATES and drift.decided_by:
-        return Conflict(f"{stands}, by {drift.decided_by}.", hint=todo)
-    return InvalidState(f"{stands}.", hint=todo)
+        return Conflict(f"{stands}, by {drift.decided_by}.", hint=hint)
+    return InvalidState(f"{stands}.", hint=hint)
 
 
 def _rejected_error(context: ApplicationContext, plan: PendingPlan) -> Conflict:
@@ -708,13 +760,8 @@ def _check_comment(spec: DriftSpec, comment: str, *, needed: bool = False) -> No
 
 
 def _check_four_eyes(spec: DriftSpec, actor: str, involved: Collection[str]) -> None:
-    if spec.four_eyes and _person(actor) in {_person(each) for each in involved if each}:
+    if spec.four_eyes and any(same_person(actor, each) for each in involved if each):
         raise PermissionDenied(
             f"{actor} asked for this or made the change, so somebody else has to approve it.",
             hint="Have another reviewer approve it.",
         )
-
-
-def _person(actor: str) -> str:
-    """Who stands behind a credential: tokens of one person bear one name."""
-    return actor.partition(" (")[0]

@@ -14,11 +14,23 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from holdfast.core.errors import NOTHING_CHANGED, HoldfastError, SourceUnavailable
+from holdfast.core.errors import (
+    NOTHING_CHANGED,
+    HoldfastError,
+    SourceUnavailable,
+    TargetUnavailable,
+)
 from holdfast.core.gitops.application import Application
 from holdfast.core.gitops.guard import ApprovalRequirement, approval_for_commit
 from holdfast.core.gitops.records import AppliedRevision
-from holdfast.core.gitops.source import Ancestry, Commit, RenderedSource, Renderer
+from holdfast.core.gitops.source import (
+    Ancestry,
+    Commit,
+    RenderedSource,
+    Renderer,
+    StaleReason,
+    StaleSource,
+)
 from holdfast.core.quantity import parse_duration
 from holdfast.reconcile.gitops.ports import Decryptor, Forge, Repository, SourceRenderer
 from holdfast.reconcile.ports import Clock
@@ -56,8 +68,7 @@ class SourceState:
     commit: Commit | None
     """The newest commit that was fetched."""
     fetched_at: datetime | None
-    stale: str = ""
-    """Why the newest commit is not followed, or not known."""
+    stale: StaleSource | None = None
     requirement: ApprovalRequirement | None = None
     """Set when a person has to agree to the newest commit first."""
 
@@ -68,7 +79,6 @@ class SourceState:
 
 
 NO_SOURCE_YET = SourceState(rendered=None, commit=None, fetched_at=None)
-UNANSWERED_MESSAGE = "The repository has not answered since the controller started."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +103,8 @@ class SourcePoller:
     """Follows one application's source. Keeps what it saw last.
 
     Whoever follows one application alone calls `follow`, which waits for the repository. A
-    controller asks beside its passes (`polling.py`): it calls `ask`, and `take` with the answer.
+    controller asks beside its passes (`poll_scheduler.py`): it calls `ask`, and `take` with the
+    answer.
     """
 
     def __init__(
@@ -200,9 +211,8 @@ class SourcePoller:
     async def recall(self, application: Application, revision: AppliedRevision) -> SourceState:
         """Return what was applied last, for as long as the repository has not answered."""
         rendered = await self._render(application, revision.newest)
-        return SourceState(
-            rendered=rendered, commit=None, fetched_at=None, stale=UNANSWERED_MESSAGE
-        )
+        stale = StaleSource(reason=StaleReason.UNANSWERED)
+        return SourceState(rendered=rendered, commit=None, fetched_at=None, stale=stale)
 
     def take(self, application: Application, asked: PollResult) -> None:
         """Go by an answer from now on, and set the time of the next question.
@@ -248,7 +258,7 @@ class SourcePoller:
                 rendered=rendered,
                 commit=commit,
                 fetched_at=now,
-                stale=requirement.message,
+                stale=StaleSource(reason=StaleReason.UNACCEPTED, detail=requirement.message),
                 requirement=requirement,
             )
         rendered = await self._render(application, commit.sha)
@@ -265,9 +275,14 @@ class SourcePoller:
                 rendered = await self._render(application, revision.newest)
             except HoldfastError:
                 rendered = None  # then what is declared is unknown, and nothing is done
-        message = str(error).replace(f" {NOTHING_CHANGED}", "")  # which is so of every look
+        passing = isinstance(error, TargetUnavailable)
+        stale = StaleSource(
+            reason=StaleReason.UNAVAILABLE if passing else StaleReason.INVALID,
+            # That nothing was changed is so of every look.
+            detail=str(error).replace(f" {NOTHING_CHANGED}", ""),
+        )
         return SourceState(
-            rendered=rendered, commit=last.commit, fetched_at=last.fetched_at, stale=message
+            rendered=rendered, commit=last.commit, fetched_at=last.fetched_at, stale=stale
         )
 
     async def _render(self, application: Application, commit: str) -> RenderedSource:

@@ -7,9 +7,10 @@ says otherwise.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from holdfast.core import fight
+from holdfast.core.cost import total_cost
 from holdfast.core.gitops import facts, wording
 from holdfast.core.gitops.application import SyncSpec
 from holdfast.core.gitops.drift import entry_of
@@ -21,21 +22,29 @@ from holdfast.core.gitops.guard import (
     unapproved_changes_of,
 )
 from holdfast.core.gitops.objects import ObservedObject, SyncStatus
-from holdfast.core.gitops.plan import SyncPlan, make_sync_plan
+from holdfast.core.gitops.plan import SyncPlan, make_sync_plan, planned_fields
 from holdfast.core.gitops.records import AppliedRevision, ApprovalReason, PendingPlan
 from holdfast.core.gitops.source import DeclaredObject
 from holdfast.core.gitops.window import window_state
 from holdfast.core.object_ref import ObjectRef
 from holdfast.core.plan import Action
 from holdfast.reconcile.gitops.application_context import ApplicationContext
-from holdfast.reconcile.gitops.apply import StepOutcome
-from holdfast.reconcile.gitops.heal import Remediator
+from holdfast.reconcile.gitops.application_observer import ApplicationObserver
+from holdfast.reconcile.gitops.apply import PlanApplier
+from holdfast.reconcile.gitops.heal import IsStillAllowed
 from holdfast.reconcile.gitops.reporting import PassReporter
 from holdfast.reconcile.gitops.source_poller import SourceState
+from holdfast.reconcile.ports import Clock
 
 
-class Syncer(Remediator):
+@dataclass(slots=True)
+class Syncer:
     """Carries out what Git asks for."""
+
+    observer: ApplicationObserver
+    applier: PlanApplier
+    clock: Clock
+    still_allowed: IsStillAllowed
 
     async def sync_objects(
         self,
@@ -47,7 +56,7 @@ class Syncer(Remediator):
         full: bool,
     ) -> None:
         """Plan, and carry out what may be. Only a look at everything may prune or finish."""
-        state, now = context.state, self._clock.now()
+        state, now = context.state, self.clock.now()
         sync = context.application.spec.sync or SyncSpec()
         request = context.current_request
         if source.stale and source.commit is None and request is None:
@@ -63,7 +72,9 @@ class Syncer(Remediator):
         context.kept_objects = dict(_claimed_elsewhere(context, observed)) if sure else {}
         await self._drop_void_approvals(context, reporter)
         if request is not None:
-            self._reopen_rejected(context)
+            for pending in list(state.plans.values()):  # somebody asks for what they would do
+                if pending.rejected_by:
+                    state.put_plan(replace(pending, rejected_by="", comment=""))
         if source.requirement is not None and source.commit is not None:
             await self._accept_commit(context, source.commit.sha, source.requirement, reporter)
             return
@@ -130,7 +141,7 @@ class Syncer(Remediator):
         """Say what a sync would do now."""
         desired = context.desired
         assert desired is not None  # noqa: S101  # it was looked at
-        now = self._clock.now()
+        now = self.clock.now()
         held = {ref for ref in observed if context.hold_of(ref, now) is not None}
         pending = dict(_claimed_elsewhere(context, observed)) if prune else {}
         return make_sync_plan(
@@ -154,13 +165,12 @@ class Syncer(Remediator):
         actor = context.current_request.actor if context.current_request else facts.CONTROLLER
         await reporter.tell(facts.SyncStarted(plan=plan, actor=actor))
         await state.commit()
-        done = await self._applier.apply(context, plan, observed)
-        await self._observer.observe(context, {each.step.ref for each in done})
+        done = await self.applier.apply(context, plan, observed)
+        await self.observer.observe(context, {each.step.ref for each in done})
         failed = [each for each in done if not each.ok]
         if failed:
-            reason = (
-                f"{len(failed)} of {len(done)} objects were not applied. {_first_failure(failed)}"
-            )
+            first = f"{failed[0].step.ref}: {failed[0].message}"
+            reason = f"{len(failed)} of {len(done)} objects were not applied. {first}"
             await reporter.tell(facts.SyncFailed(reason=wording.shorten(reason)))
         else:
             await reporter.tell(facts.Synced(plan=plan, actor=actor))
@@ -199,15 +209,9 @@ class Syncer(Remediator):
     ) -> None:
         """Take back the approvals of who may not approve any more."""
         for pending in list(context.state.plans.values()):
-            if pending.approved_by and not self._still_allowed(pending.approved_by):
+            if pending.approved_by and not self.still_allowed(pending.approved_by):
                 await reporter.tell(facts.PlanApprovalExpired(plan=pending))
                 context.state.put_plan(replace(pending, approved_by="", comment=""))
-
-    def _reopen_rejected(self, context: ApplicationContext) -> None:
-        """Let plans wait again that were rejected: somebody asks for what they would do."""
-        for pending in list(context.state.plans.values()):
-            if pending.rejected_by:
-                context.state.put_plan(replace(pending, rejected_by="", comment=""))
 
     def _drop_plans(self, context: ApplicationContext) -> None:
         """Put away plans that nobody has to decide about any more."""
@@ -238,6 +242,8 @@ class Syncer(Remediator):
                 told=message,
                 steps=tuple(wording.describe_step(step) for step in plan.changes),
                 made_at=reporter.now,
+                fields=planned_fields(plan),
+                cost=total_cost(step.cost for step in plan.changes),
                 requested_by=context.current_request.actor if context.current_request else "",
             )
         )
@@ -305,8 +311,3 @@ def _without_deletes(plan: SyncPlan) -> SyncPlan:
 
 def _only_deletes(plan: SyncPlan) -> SyncPlan:
     return replace(plan, steps=tuple(s for s in plan.steps if s.action is Action.DELETE))
-
-
-def _first_failure(failed: list[StepOutcome]) -> str:
-    each = failed[0]
-    return f"{each.step.ref}: {each.message}"

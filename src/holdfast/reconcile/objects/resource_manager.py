@@ -38,7 +38,7 @@ from holdfast.core.ownership.object_diff import (
 from holdfast.core.ownership.signals import Declaration, FieldDrift, record_values
 from holdfast.core.redact import quote_text
 from holdfast.core.tree import Fields, Path, Tree
-from holdfast.reconcile.kube import ConflictReason, KubeClient, KubeConflict, ref_of
+from holdfast.reconcile.kube import ConflictReason, KubeClient, KubeConflict, ObjectRef, ref_of
 from holdfast.reconcile.ports import Clock
 
 T = TypeVar("T")
@@ -58,6 +58,8 @@ MAX_REWRITE_DELAY = timedelta(minutes=30)
 PERSISTENT_FAILURE_SECONDS = 60.0
 """Seconds after which a server that fails at one object is taken to refuse it."""
 _MAX_TRIES = 5
+_ROLLOUT_NUMBER = "deployment.kubernetes.io/revision"
+_IDENTITY = ("uid", "resourceVersion")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,17 +234,40 @@ class ResourceManager:
             live = await self._write_owners(live, release_unknown_owners(declared, live))
         live = await self._write_owners(live, take_over_additions(declared, live, diff))
         try:
-            healed = await self._apply(with_version_guard(item, live), force=True)
+            healed = await self._apply_beside_status(item, live)
         except ValidationError:
             managed = take_over_obstacles(declared, live, diff)
             if managed is None:
                 raise
             live = await self._write_owners(live, managed)
-            healed = await self._apply(with_version_guard(item, live), force=True)
+            healed = await self._apply_beside_status(item, live)
         written = self._result(declared, item, healed, diff.context, diff.ignore)
         if diff.state is ObjectState.WIPED:
             written = replace(written, live=await self._release_owners(declared, healed))
         return written
+
+    async def delete(self, ref: ObjectRef, live: Fields) -> None:
+        """Delete an object as it was read. Only its status may have moved since, as it always does.
+
+        Raises KubeConflict when anything else has, who owns which field included: somebody else
+        has plans with it, so decide again.
+        """
+        for _ in range(_MAX_TRIES):
+            uid, version = (str(value_at(live, ("metadata", name))) for name in _IDENTITY)
+            try:
+                await self._client.delete(ref, uid=uid, version=version)
+            except KubeConflict as conflict:
+                if conflict.reason is not ConflictReason.CHANGED:
+                    raise
+                now = await self._client.get(ref)
+                if now is None:
+                    return
+                if _without_status(now) != _without_status(live):
+                    raise
+                live = now
+            else:
+                return
+        raise KubeConflict(f"{ref} keeps changing.", reason=ConflictReason.CHANGED)
 
     async def seed_replicas(self, live: Fields, *, replicas: int | None = None) -> Fields:
         """Give the number of replicas an owner of its own, so that we can stop declaring it.
@@ -410,6 +435,25 @@ class ResourceManager:
                     raise
                 item = less
 
+    async def _apply_beside_status(self, item: Fields, live: Fields) -> Fields:
+        """Apply to an object as it was seen, also where a controller reported its status since.
+
+        Raises KubeConflict when anything else moved. A heal that ended here after additions were
+        made ours would leave what was added looking like our own, and its writer untold.
+        """
+        ref = ref_of(live)
+        for _ in range(_MAX_TRIES):
+            try:
+                return await self._apply(with_version_guard(item, live), force=True)
+            except KubeConflict as conflict:
+                if conflict.reason is not ConflictReason.CHANGED:
+                    raise
+                now = await self._client.get(ref)
+                if now is None or _without_status(now) != _without_status(live):
+                    raise
+                live = now
+        raise KubeConflict(f"{ref} keeps changing.", reason=ConflictReason.CHANGED)
+
     async def _release_owners(self, declared: Declaration, healed: Fields) -> Fields:
         """Make ours alone what we just applied, whatever controllers write to it meanwhile.
 
@@ -452,8 +496,31 @@ def with_version_guard(item: Fields, live: Fields) -> Fields:
     """Let a write hold only for the object that was seen, at the version it had then."""
     metadata = item["metadata"]
     assert isinstance(metadata, dict)  # noqa: S101  # every object has them
-    seen = {name: value_at(live, ("metadata", name)) for name in ("uid", "resourceVersion")}
+    seen = {name: value_at(live, ("metadata", name)) for name in _IDENTITY}
     return {**item, "metadata": {**metadata, **seen}}
+
+
+def _without_status(live: Fields) -> Fields:
+    """All of an object that a decision may rest on: without its status and who reports it.
+
+    The number of a rollout is part of the report: its controller writes both in one request.
+    """
+    metadata = live["metadata"]
+    assert isinstance(metadata, dict)  # noqa: S101  # every object has them
+    counted = ("resourceVersion", "managedFields", "generation", "annotations")
+    kept = {name: value for name, value in metadata.items() if name not in counted}
+    annotations = metadata.get("annotations")
+    if isinstance(annotations, dict):
+        kept["annotations"] = {
+            name: value for name, value in annotations.items() if name != _ROLLOUT_NUMBER
+        }
+    managed = value_at(live, ("metadata", "managedFields"))
+    owners: list[Tree] = [
+        {name: value for name, value in entry.items() if name != "time"}
+        for entry in (managed if isinstance(managed, list) else ())
+        if isinstance(entry, dict) and entry.get("subresource") != "status"
+    ]
+    return {**live, "metadata": {**kept, "managedFields": owners}, "status": None}
 
 
 def _is_plain_declaration(declared: Declaration, manager: str) -> bool:

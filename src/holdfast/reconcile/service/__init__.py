@@ -2,5 +2,5 @@
 
 Start at `reconciler.py`, which is the pass. `observe.py` reads the children, `traffic.py` advances
 the canary, `decisions.py` puts each child to the one `decide`, `apply.py` writes. `status.py` makes
-the conditions and the events of what changed; `messages.py` has the sentences about drift.
+the conditions and the facts of what changed; `messages.py` has the sentences.
 """

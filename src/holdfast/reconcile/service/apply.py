@@ -18,36 +18,46 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.fight import Heal
 from holdfast.core.ownership.canonical import value_at
 from holdfast.core.ownership.delegated import NO_CONTEXT, REPLICA_SEED_MANAGER, OwnershipContext
-from holdfast.core.ownership.managed_fields import read_ownership
+from holdfast.core.ownership.managed_fields import is_ours, ownership_of
 from holdfast.core.ownership.object_diff import ObjectState
 from holdfast.core.ownership.signals import AppliedRecord, declare
 from holdfast.core.policy import Circumstances, DecisionAction, OnDrift, Policy, decide
-from holdfast.core.service.children import Gateway
-from holdfast.core.service.spec import InferenceService
+from holdfast.core.service.children import Gateway, rolling_limits
+from holdfast.core.service.facts import ChildDrift, ConditionReports, ServiceFact
+from holdfast.core.service.idle import IdleDecision
+from holdfast.core.service.model_head import ModelHead
+from holdfast.core.service.pod_health import PodFlaps
+from holdfast.core.service.spec import InferenceService, ResourceSpec
 from holdfast.core.tree import Fields
-from holdfast.reconcile.kube import ConflictReason, KubeClient, KubeConflict, ObjectRef
+from holdfast.reconcile.kube import KubeClient, ObjectRef, ref_of
 from holdfast.reconcile.objects.resource_manager import (
     ResourceManager,
     WriteResult,
     with_version_guard,
 )
-from holdfast.reconcile.service.decisions import ChildDecision, decide_absent, decide_present
+from holdfast.reconcile.service.decisions import (
+    ChildDecision,
+    Suspension,
+    decide_absent,
+    decide_present,
+)
 from holdfast.reconcile.service.observe import (
     OPERATOR_MANAGER,
+    CacheProgress,
     ChildOwnership,
     ChildRole,
     ObservedChildren,
     is_terminating,
     relation,
-    uid_of,
-    version_of,
+    rollout_of,
 )
+from holdfast.reconcile.service.runtime import RuntimeFindings
 
 _REPLICAS_PATH = ("spec", "replicas")
 
 
 def replicas_of(live: Fields | None) -> int | None:
-    """How many replicas a Deployment is to have."""
+    """How many replicas there are to be."""
     found = None if live is None else value_at(live, _REPLICAS_PATH)
     return found if isinstance(found, int) else None
 
@@ -79,30 +89,24 @@ def with_uid(item: Fields, live: Fields) -> Fields:
     return {**item, "metadata": {**metadata, "uid": value_at(live, ("metadata", "uid"))}}
 
 
-def leaves_replicas_open(item: Fields) -> bool:
-    """True for a manifest that leaves the number to others."""
-    return replicas_of(item) is None
-
-
 def owns_replicas(live: Fields) -> bool:
     """True while the number is in our own manifest."""
-    return _owned_by(live, OPERATOR_MANAGER)
+    return any(
+        is_ours(entry, frozenset({OPERATOR_MANAGER})) and entry.owns(_REPLICAS_PATH)
+        for entry in ownership_of(live).entries
+    )
 
 
 def has_unowned_replicas(live: Fields) -> bool:
     """True when nobody owns the number, so that a later scaling would leave no trace."""
-    return not read_ownership(value_at(live, ("metadata", "managedFields"))).owners(
-        _REPLICAS_PATH, "apps/v1"
-    )
+    return not ownership_of(live).owners(_REPLICAS_PATH, ref_of(live).api_version)
 
 
 def has_lent_replicas(live: Fields, number: int) -> bool:
     """True when an autoscaler, or its place-holder, still has a number that is ours again."""
     if replicas_of(live) == number:
         return False
-    owners = read_ownership(value_at(live, ("metadata", "managedFields"))).owners(
-        _REPLICAS_PATH, "apps/v1"
-    )
+    owners = ownership_of(live).owners(_REPLICAS_PATH, ref_of(live).api_version)
     return bool(owners) and all(
         entry.manager == REPLICA_SEED_MANAGER or cause_of(entry.writer) is Cause.AUTOSCALER
         for entry in owners
@@ -111,9 +115,10 @@ def has_lent_replicas(live: Fields, number: int) -> bool:
 
 async def take_replicas(client: KubeClient, live: Fields, number: int) -> Fields:
     """Take the number for the second manager; raises KubeConflict when the object moved since."""
+    ref = ref_of(live)
     item: Fields = {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
+        "apiVersion": ref.api_version,
+        "kind": ref.kind,
         "metadata": {name: value_at(live, ("metadata", name)) for name in ("name", "namespace")},
         "spec": {"replicas": number},
     }
@@ -122,16 +127,29 @@ async def take_replicas(client: KubeClient, live: Fields, number: int) -> Fields
     )
 
 
-def _owned_by(live: Fields, manager: str) -> bool:
-    entries = read_ownership(value_at(live, ("metadata", "managedFields"))).entries
-    return any(
-        entry.manager == manager and entry.operation == "Apply" and entry.owns(_REPLICAS_PATH)
-        for entry in entries
-    )
+@dataclass(slots=True, kw_only=True)
+class ServiceMemory:
+    """What this process remembers of one service. A restart forgets it; the status has the rest."""
 
-
-_DELETE_ATTEMPTS = 5
-"""How often a deletion is tried of an object whose status keeps moving."""
+    pending: tuple[ServiceFact, ...] = ()
+    """What passes that raised had to say."""
+    settled: int | None = None
+    """How it was left when it had nothing more to do."""
+    valid: int | None = None
+    """The generation that is known to be valid."""
+    heals: dict[ChildRole, tuple[Heal, ...]] = field(default_factory=dict)
+    """What was put back lately."""
+    children: frozenset[ChildRole] | None = None
+    """What it was seen to have, so that a deletion is known for one."""
+    applied: dict[str, str] | None = None
+    """What was applied last to its children: the status that has it may not be stored yet, or not
+    be read yet."""
+    healing: tuple[ChildDrift, ...] = ()
+    """What was about to be put back when a pass wrote it down."""
+    reports: ConditionReports = field(default_factory=dict)
+    """Its conditions as they were found last."""
+    runtime_heals: int = 0
+    """How often what pods serve was put back, as far as that was told."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -143,11 +161,26 @@ class PassState:
     errors: dict[ChildRole, HoldfastError]
     gateway: Gateway | None = None
     """The one that requests of this service come through."""
+    memory: ServiceMemory = field(default_factory=ServiceMemory)
     children: list[ChildDecision] = field(default_factory=list)
-    removed: list[str] = field(default_factory=list)
+    removed: list[ObjectRef] = field(default_factory=list)
+    cache: CacheProgress | None = None
+    """How far the downloads are; None without a cache, or where that is not known."""
     applied: dict[str, str] = field(default_factory=dict)
     """The digest of what was applied last to each child, by kind and name; empty where an older
     version wrote down none."""
+    suspension: Suspension | None = None
+    """Given while nothing is to be written."""
+    idle: IdleDecision | None = None
+    flaps: tuple[PodFlaps, ...] = ()
+    """Its pods that do not stay ready."""
+    """Whether it is to have replicas at all; None where it always has some."""
+    to_remove: tuple[ObjectRef, ...] = ()
+    """What is no longer declared, and stays while the service is suspended."""
+    runtime: RuntimeFindings | None = None
+    """What its pods serve; None where nobody asks."""
+    head: ModelHead | None = None
+    """What is known of the branch of its model; None where nobody asks."""
 
     @property
     def service(self) -> InferenceService:
@@ -181,6 +214,9 @@ def child_name(ref: ObjectRef) -> str:
 async def settle_replicas(client: KubeClient, state: PassState, number: int | None) -> None:
     """Take the primary's number from an autoscaler that is gone, or give it an owner.
 
+    Also puts a service to rest that nobody asks, and wakes it: as the second manager too, so that
+    no number is declared, and none is drift.
+
     `number` is the one to be written with the manifest; None when others choose it. Done before
     anything is compared: what an autoscaler left behind is no drift.
     """
@@ -194,6 +230,8 @@ async def settle_replicas(client: KubeClient, state: PassState, number: int | No
     lent = number is not None and has_lent_replicas(live, number)
     loose = state.service.spec.autoscaled and has_unowned_replicas(live)
     number_to_take = number if lent else replicas_of(live) if loose else None
+    if state.idle is not None and state.idle.asleep != (replicas_of(live) == 0):
+        number_to_take = 0 if state.idle.asleep else initial_replicas(state.service)
     if number_to_take is None:
         return
     try:
@@ -224,8 +262,10 @@ async def decide_child(
     child = replace(hold_child(state, role), declared=declared, live=live)
     if child.error is not None:
         return child
+    suspension = state.suspension
     if live is None:
-        return decide_absent(replace(child, deleted=existed), heals, now)
+        deleted = replace(child, deleted=existed)
+        return decide_absent(deleted, heals, now, suspension=suspension)
     terminating = is_terminating(live)
     if terminating or relation(state.service, live) is ChildOwnership.FOREIGN:
         circumstances = Circumstances(terminating=terminating, foreign=not terminating)
@@ -239,7 +279,9 @@ async def decide_child(
     spec = state.service.spec
     policy = (spec.on_drift or OnDrift.RECONCILE).policy
     unknown = bool(state.service.unknown)
-    return decide_present(child, diff, policy, heals, now, unknown_fields=unknown)
+    return decide_present(
+        child, diff, policy, heals, now, unknown_fields=unknown, suspension=suspension
+    )
 
 
 def hold_child(state: PassState, role: ChildRole) -> ChildDecision:
@@ -292,9 +334,14 @@ async def _write(
 
 
 def _may_scale(state: PassState) -> bool:
-    """An autoscaler starts once the number is not held by us any more, and beside no other."""
+    """An autoscaler starts once the number is not held by us any more, and beside no other.
+
+    Nor before the one that it takes the place of is gone, not only told to go.
+    """
     live = state.live.get(ChildRole.PRIMARY)
     ready = live is not None and ChildRole.PRIMARY not in state.errors and not owns_replicas(live)
+    if ChildRole.FORMER_AUTOSCALER in state.live:
+        return False
     return ready and state.observed.other_autoscaler is None
 
 
@@ -305,7 +352,7 @@ async def _create(
     assert child.declared is not None  # noqa: S101  # asked by the caller
     item = child.declared.item
     start = initial_replicas(state.service)
-    if child.role is not ChildRole.PRIMARY or not leaves_replicas_open(item) or start == 1:
+    if child.role is not ChildRole.PRIMARY or replicas_of(item) is not None or start == 1:
         return await resource_manager.create(child.declared)
     written = await resource_manager.create(
         declare(with_replicas(item, start), resource_manager.manager)
@@ -317,53 +364,48 @@ async def _create(
     return replace(written, live=live)
 
 
-async def delete_children(client: KubeClient, state: PassState, roles: Sequence[ChildRole]) -> None:
-    """Delete children that are no longer wanted: only ours, and only those that were seen."""
+async def delete_children(
+    resource_manager: ResourceManager, state: PassState, roles: Sequence[ChildRole]
+) -> None:
+    """Delete children that are no longer desired: only ours, and only those that were read."""
     for role in roles:
-        live = state.live.get(role)
-        if live is None or relation(state.service, live) is not ChildOwnership.OURS:
-            continue
-        if is_terminating(live):
+        if not _is_removable(state, role):
             continue
         ref = state.observed.refs[role]
         try:
-            await _delete(client, ref, live)
+            await resource_manager.delete(ref, state.live[role])
         except HoldfastError as error:
             state.errors[role] = error
         else:
             state.live.pop(role)
-            state.removed.append(f"{ref.kind} {ref.name}")
+            state.removed.append(ref)
 
 
-async def _delete(client: KubeClient, ref: ObjectRef, live: Fields) -> None:
-    """Delete an object as it was seen. Only its status may have moved since, which it always does.
+def keeps_former_primary(state: PassState) -> bool:
+    """True while what ran the primary before has to serve on.
 
-    Raises KubeConflict when anything else has: somebody else has plans with it, so look again.
+    Where extra pods may be started it goes once the new one is there in full; with GPUs and no
+    word about that, as soon as the new one exists, which may be waiting for them.
     """
-    for _ in range(_DELETE_ATTEMPTS):
-        try:
-            await client.delete(ref, uid=uid_of(live), version=version_of(live))
-        except KubeConflict as conflict:
-            if conflict.reason is not ConflictReason.CHANGED:
-                raise
-            now = await client.get(ref)
-            if now is None:
-                return
-            if uid_of(now) != uid_of(live) or _without_status(now) != _without_status(live):
-                raise
-            live = now
-        else:
-            return
-    raise KubeConflict(f"{ref} keeps changing.", reason=ConflictReason.CHANGED)
+    live = state.live.get(ChildRole.PRIMARY)
+    if live is None or ChildRole.PRIMARY in state.errors:
+        return True
+    rollout = rollout_of(live)
+    complete = rollout is not None and rollout.complete
+    resources = state.service.spec.resources or ResourceSpec()
+    return not complete and bool(rolling_limits(state.service, resources)["maxSurge"])
 
 
-def _without_status(live: Fields) -> Fields:
-    """All of an object but its status and the clockwork of the server."""
-    metadata = live["metadata"]
-    assert isinstance(metadata, dict)  # noqa: S101  # every object has them
-    clockwork = ("resourceVersion", "managedFields", "generation")
-    kept = {name: value for name, value in metadata.items() if name not in clockwork}
-    return {**live, "metadata": kept, "status": None}
+def removable_children(state: PassState, roles: Sequence[ChildRole]) -> tuple[ObjectRef, ...]:
+    """Name the children that are no longer desired and that would be deleted."""
+    return tuple(state.observed.refs[role] for role in roles if _is_removable(state, role))
+
+
+def _is_removable(state: PassState, role: ChildRole) -> bool:
+    live = state.live.get(role)
+    if live is None or is_terminating(live):
+        return False
+    return relation(state.service, live) is ChildOwnership.OURS
 
 
 def _ownership_context(state: PassState, role: ChildRole) -> OwnershipContext:

@@ -6,16 +6,19 @@ are on record before healing erases them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from holdfast.core.cost import Cost, join_costs
 from holdfast.core.drift import Situation
 from holdfast.core.errors import HoldfastError
 from holdfast.core.fight import Heal, is_fighting, next_heal_at
+from holdfast.core.object_plan import ObjectStep, StepReason, fields_to_show
 from holdfast.core.ownership.delegated import FieldClass
 from holdfast.core.ownership.object_diff import ObjectDiff, ObjectState
 from holdfast.core.ownership.signals import Declaration, FieldDrift
+from holdfast.core.plan import Action, StepPlan
 from holdfast.core.policy import Circumstances, Decision, DecisionAction, Policy, Reason, decide
 from holdfast.core.tree import Fields, show_path
 from holdfast.reconcile.kube import ObjectRef
@@ -26,7 +29,15 @@ _WHOLE_OBJECT = ("", "")
 """A deletion: all of the object, by somebody who left no trace."""
 _OWNERSHIP_RECORD = ("metadata.managedFields", "")
 """The record of ownership, by somebody who wiped themselves off it, too."""
-_LEFT_ON_PURPOSE = (Reason.POLICY, Reason.UNKNOWN_FIELDS)
+_LEFT_ON_PURPOSE = (Reason.POLICY, Reason.UNKNOWN_FIELDS, Reason.HELD)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspension:
+    """While nothing is to be written to a service."""
+
+    until: datetime | None
+    """None: until it is taken out of the spec."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +61,8 @@ class ChildDecision:
     """What somebody changes each time it is put back, and is left for now."""
     fight_until: datetime | None = None
     """When what is contested may be put back again."""
+    creation_cost: Cost | None = None
+    """What it cost to create it again, where somebody had deleted it."""
 
     @property
     def action(self) -> DecisionAction:
@@ -77,13 +90,33 @@ class ChildDecision:
         return pending_fields(self.diff) if self.diff else ()
 
     @property
+    def has_moved(self) -> bool:
+        """True when it is not as it was applied last: changed, deleted, or its record wiped."""
+        wiped = self.diff is not None and self.diff.state is ObjectState.WIPED
+        return bool(self.drifted) or wiped or self.deleted
+
+    @property
+    def postponed(self) -> bool:
+        """True when something was declared that a suspension keeps from being written."""
+        if self.reason is not Reason.HELD:
+            return False
+        return bool(self.pending) or (self.live is None and not self.deleted)
+
+    @property
+    def cost(self) -> Cost | None:
+        """What it costs to make it as declared; None where nobody asked, or nobody can tell."""
+        if self.action is DecisionAction.CREATE:
+            return self.creation_cost
+        return join_costs(field.cost for field in (*self.drifted, *self.pending))
+
+    @property
     def leaves_drift(self) -> bool:
         """True when drift stays because the policy, or a field that is not known, says so."""
         match self.action:
             case DecisionAction.REPORT | DecisionAction.PLAN | DecisionAction.UPDATE_AROUND_DRIFT:
                 return True
             case DecisionAction.LEAVE:
-                return self.reason in _LEFT_ON_PURPOSE
+                return self.reason in _LEFT_ON_PURPOSE and self.has_moved
             case _:
                 return False
 
@@ -106,8 +139,17 @@ class ChildDecision:
         return frozenset(ended or {_OWNERSHIP_RECORD})
 
 
-def decide_absent(child: ChildDecision, heals: Sequence[Heal], now: datetime) -> ChildDecision:
+def decide_absent(
+    child: ChildDecision,
+    heals: Sequence[Heal],
+    now: datetime,
+    *,
+    suspension: Suspension | None = None,
+) -> ChildDecision:
     """Create a child, unless somebody deletes it each time it is created."""
+    if suspension is not None:
+        circumstances = Circumstances(held=True, held_until=suspension.until)
+        return replace(child, decision=decide(Situation.ABSENT, Policy.HEAL, circumstances))
     until = _next_heal(_WHOLE_OBJECT, heals, now) if child.deleted else None
     decision = decide(Situation.ABSENT, Policy.HEAL, Circumstances(fight_until=until))
     return replace(child, decision=decision, fight_until=until)
@@ -121,8 +163,11 @@ def decide_present(
     now: datetime,
     *,
     unknown_fields: bool,
+    suspension: Suspension | None = None,
 ) -> ChildDecision:
     """Decide about a child that is there and ours.
+
+    A suspension holds back what would be written; what the policy says besides stays said.
 
     An object whose record of ownership was wiped counts as drifted: what moved on it cannot be
     told any more. Fights are counted for each field and writer: other drift of the same object is
@@ -139,6 +184,9 @@ def decide_present(
         altered=bool(diff.altered) and not diff.healable and not wiped,
     )
     decision = decide(situation, policy, circumstances)
+    if suspension is not None and decision.action.writes:
+        held = replace(circumstances, held=True, held_until=suspension.until)
+        return replace(child, diff=diff, decision=decide(situation, policy, held))
     child = replace(child, diff=diff, decision=decision)
     if situation is not Situation.DRIFTED or policy is not Policy.HEAL or circumstances.altered:
         return child
@@ -156,6 +204,23 @@ def decide_present(
         fought = replace(circumstances, fight_until=until, pending=pending)
         decision = decide(situation, policy, fought)
     return replace(child, decision=decision, contested=contested, fight_until=until)
+
+
+def make_dry_run_plan(children: Iterable[ChildDecision]) -> StepPlan[ObjectStep]:
+    """Plan what a dry run leaves: its drift would be put back, and what waits for that written."""
+    return StepPlan(
+        steps=tuple(
+            ObjectStep(
+                ref=child.ref,
+                action=Action.UPDATE,
+                reason=StepReason.DRIFTED,
+                fields=fields_to_show((*child.drifted, *child.pending)),
+                cost=child.cost,
+            )
+            for child in children
+            if child.action is DecisionAction.PLAN
+        )
+    )
 
 
 def pending_fields(diff: ObjectDiff) -> tuple[FieldDrift, ...]:

@@ -1,39 +1,88 @@
-"""Says drift in words: which tool changed which field of which object, and when.
+"""Says what happened to a service in words: which tool changed what, and when.
 
 For conditions, events and the plan of a dry run. Values pass the mask for secrets first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from datetime import datetime
 
+from holdfast.core.cost import Cost, describe_cost
 from holdfast.core.drift import Cause, DriftedField
+from holdfast.core.engine_report import RuntimeDifference
 from holdfast.core.live import Writer
+from holdfast.core.object_plan import ObjectStep
+from holdfast.core.object_ref import ObjectRef
 from holdfast.core.ownership.delegated import FieldClass
 from holdfast.core.ownership.managed_fields import MERGED_MANAGER, UNTRACKED_MANAGER
-from holdfast.core.ownership.signals import APPLIED_PATH, FieldDrift
+from holdfast.core.ownership.signals import FieldDrift
+from holdfast.core.plan import StepPlan
 from holdfast.core.redact import redact
+from holdfast.core.service import facts
+from holdfast.core.service.facts import ChildDrift, Note, ServiceFact, WriterChanges
+from holdfast.core.service.pod_health import PodProblem
+from holdfast.core.service.spec import CanaryEnding, InferenceService
 from holdfast.core.show import show_value
 from holdfast.core.text_style import escape_unprintable
 from holdfast.core.tree import show_path
 from holdfast.reconcile.service.decisions import ChildDecision
-from holdfast.reconcile.service.observe import OPERATOR_MANAGER
+from holdfast.reconcile.service.observe import OPERATOR_MANAGER, PodReport, controller_of
+from holdfast.reconcile.service.runtime import RuntimeFindings
 
 _MAX_FIELDS = 5
 """Fields named in one sentence."""
 _WIDTH = 80
+PUT_BACK = "It was put back."
+RECREATED = "It was created again."
+LEFT_SUSPENDED = "It is left while the service is suspended."
 MAX_MESSAGE = 1024
 """What an event's message may have at the most."""
 
 
-def describe_drift(children: Iterable[ChildDecision], *, healed: bool = False) -> str:
-    """Everything that drifted, one sentence for each writer and object.
+def drift_of(child: ChildDecision, *, healed: bool = False) -> ChildDrift:
+    """How a child drifted, by writer.
 
     With `healed`, only what was put back: not what the server stored otherwise again.
     """
-    return truncate(
-        " ".join(sentence for each in children for sentence in _sentences(each, healed=healed))
+    if child.deleted:
+        return ChildDrift(ref=child.ref, deleted=True)
+    left = {field.change.path for field in (*child.altered, *child.contested)} if healed else ()
+    by_writer: dict[tuple[str, datetime | None], list[str]] = {}
+    for field in child.drifted:
+        if field.change.path not in left:
+            at = field.writer.at if field.writer else None
+            by_writer.setdefault((_by(field), at), []).append(_path(field))
+    changes = (
+        WriterChanges(writer=writer, at=at, paths=tuple(paths))
+        for (writer, at), paths in by_writer.items()
     )
+    return ChildDrift(ref=child.ref, changes=tuple(changes))
+
+
+def describe_drift(children: Iterable[ChildDecision]) -> str:
+    """Say what drifted of children, one sentence for each writer and object."""
+    return describe_drifts(map(drift_of, children))
+
+
+def describe_drifts(drifts: Iterable[ChildDrift]) -> str:
+    """Say drifts, one sentence for each writer and object."""
+    return truncate(" ".join(sentence for each in drifts for sentence in _sentences(each)))
+
+
+def describe_foreign(foreign: Iterable[ChildDecision]) -> str:
+    """Name the objects that have our names and are not ours."""
+    named = []
+    for each in foreign:
+        by = controller_of(each.live) if each.live else None
+        whose = f"belongs to {by}" if by else "was not made for this service"
+        named.append(f"{each.ref.kind} {each.ref.name} {whose}.")
+    return truncate(" ".join(named) + " It was not touched. Delete it, or rename the service.")
+
+
+def change_paths(fields: Iterable[FieldDrift]) -> tuple[tuple[str, str], ...]:
+    """Which fields, and who changed them, without the times: those move with every write."""
+    return tuple((_path(field), writer_name(field.writer)) for field in fields)
 
 
 def describe_altered(children: Iterable[ChildDecision]) -> str:
@@ -58,7 +107,7 @@ def describe_fights(children: Iterable[ChildDecision]) -> str:
     for each in children:
         if each.fight_until is None:
             continue
-        ref, left = f"{each.ref.kind} {each.ref.name}", f"{each.fight_until:%Y-%m-%dT%H:%M:%SZ}"
+        ref, left = f"{each.ref.kind} {each.ref.name}", _stamp(each.fight_until)
         others = " and ".join(sorted({writer_name(found.writer) for found in each.contested}))
         paths = _join_paths([_path(found) for found in each.contested])
         fight = f"{others} and {OPERATOR_MANAGER} keep changing {paths} of {ref}."
@@ -89,14 +138,78 @@ def describe_delegated(children: Iterable[ChildDecision]) -> str:
     return truncate(" ".join(sentences))
 
 
-def plan_lines(children: Iterable[ChildDecision]) -> tuple[str, ...]:
-    """What would be put back, one line for each field, live to declared."""
-    return tuple(
-        _plan_line(child, field)
-        for child in children
-        for field in (*child.drifted, *child.pending)
-        if field.change.path != APPLIED_PATH  # a mark of ours, which tells a reader nothing
+def describe_unknown_fields(names: Sequence[str]) -> str:
+    """What follows from fields that only a later version knows."""
+    return truncate(
+        f"This version of the operator does not know {_join_paths(names)}, so nobody looked at"
+        " what is declared there. What it knows is kept as it was written, and nothing new is"
+        " rolled out. Upgrade the operator, or take the fields out."
     )
+
+
+def describe_postponed(declared: Sequence[ObjectRef], removed: Sequence[ObjectRef]) -> str:
+    """What a suspension keeps from being written and deleted."""
+    parts = [
+        f"{_join_paths([f'{ref.kind} {ref.name}' for ref in refs])} {what}"
+        for refs, what in (
+            (declared, "waits to be made as declared"),
+            (removed, "is no longer declared and waits to be deleted"),
+        )
+        if refs
+    ]
+    return truncate(". ".join(parts) + ". Nothing is written while the service is suspended.")
+
+
+def plan_lines(plan: StepPlan[ObjectStep]) -> tuple[str, ...]:
+    """Say a plan: one line for each field, live to declared, and one for what its step costs."""
+    return tuple(line for step in plan.steps for line in _step_lines(step))
+
+
+def describe_costs(children: Iterable[ChildDecision]) -> str:
+    """Say what it costs to put children back, one sentence each."""
+    return " ".join(_healing_cost(each.ref, each.cost) for each in children)
+
+
+def _healing_cost(ref: ObjectRef, cost: Cost | None) -> str:
+    return f"Putting {ref.kind} {ref.name} back: {describe_cost(cost)}."
+
+
+def _step_lines(step: ObjectStep) -> Iterable[str]:
+    for field in step.fields:
+        yield _plan_line(step.ref, field)
+    yield f"{step.ref.kind} {step.ref.name}: cost: {describe_cost(step.cost)}"
+
+
+def note_of(fact: ServiceFact) -> Note:
+    """Say a fact in words: the reason and message of its Event and of its line in the log."""
+    warning, reason = fact.warning, fact.event
+    match fact:
+        case facts.ChildCreated(ref=ref):
+            message = f"{ref.kind} {ref.name} was created."
+        case facts.ChildUpdated(ref=ref, cost=cost):
+            message = f"{ref.kind} {ref.name} was made as declared."
+            if cost is not None and cost.blocked:
+                message = truncate(f"{message} Its rollout {cost}.")
+        case facts.ChildDeleted(ref=ref):
+            message = f"{ref.kind} {ref.name} was deleted."
+        case facts.DriftHealed(drift=drift, cost=cost):
+            back = RECREATED if drift.deleted else PUT_BACK
+            price = f" {_healing_cost(drift.ref, cost)}" if not drift.served else ""
+            message = truncate(f"{describe_drifts([drift])} {back}{price}")
+        case facts.ConditionChanged(condition=condition):
+            message = condition.message
+        case facts.ServiceResumed(expired=expired):
+            why = "suspend.until has passed" if expired else "suspend was taken out of the spec"
+            message = f"The service is reconciled again: {why}."
+        case facts.CanaryMoved():
+            warning, reason, message = fact.alarming, fact.reason, fact.message
+        case facts.CanaryEnded(ending=ending):
+            adopted = ending is CanaryEnding.ADOPTED
+            why = "its variant is the primary's now" if adopted else "it is no longer declared"
+            message = f"The canary is gone: {why}."
+        case _:
+            raise NotImplementedError(f"nothing says {type(fact).__name__}")
+    return Note(warning=warning, reason=reason, message=message)
 
 
 def writer_name(writer: Writer | None) -> str:
@@ -110,24 +223,56 @@ def truncate(text: str) -> str:
     return text if len(text) <= MAX_MESSAGE else f"{text[: MAX_MESSAGE - 1]}…"
 
 
-def _sentences(child: ChildDecision, *, healed: bool = False) -> list[str]:
-    by_writer: dict[tuple[str, str], list[str]] = {}
-    if child.deleted:
-        return [f"Somebody deleted {child.ref.kind} {child.ref.name}."]
-    kept = {found.change.path for found in (*child.altered, *child.contested)} if healed else ()
-    for field in child.drifted:
-        if field.change.path in kept:
-            continue
-        at = field.writer.at if field.writer else None
-        when = f" at {at:%Y-%m-%dT%H:%M:%SZ}" if at else ""
-        by_writer.setdefault((_by(field), when), []).append(_path(field))
-    sentences = [
-        f"{name} changed {_join_paths(paths)} of {child.ref.kind} {child.ref.name}{when}."
-        for (name, when), paths in by_writer.items()
+def runtime_drifts(
+    service: InferenceService, differences: Iterable[RuntimeDifference]
+) -> tuple[ChildDrift, ...]:
+    """What pods serve otherwise than declared, by pod."""
+    by_pod: dict[str, list[RuntimeDifference]] = {}
+    for each in differences:
+        by_pod.setdefault(each.pod, []).append(each)
+    return tuple(
+        ChildDrift(
+            ref=ObjectRef(api_version="v1", kind="Pod", namespace=service.namespace, name=pod),
+            served=tuple(served),
+        )
+        for pod, served in by_pod.items()
+    )
+
+
+def describe_unverified(findings: RuntimeFindings) -> str:
+    """Say what pods did not tell, each reason once, of the first three."""
+    if findings.unknown:
+        return truncate(findings.unknown)
+    by_reason: dict[str, list[str]] = {}
+    for pod, verdict in findings.unknown_fields:
+        by_reason.setdefault(verdict.reason, []).append(f"{verdict.field} of {pod}")
+    shown = [f"{_join_paths(fields)}: {why}" for why, fields in by_reason.items()]
+    more = f" And {len(shown) - 3} more." if len(shown) > 3 else ""
+    return truncate(f"Unknown is {' '.join(shown[:3])}{more}")
+
+
+def runtime_plan_lines(differences: Iterable[RuntimeDifference]) -> tuple[str, ...]:
+    """Say what would be put back in pods, one line for each field, served to declared."""
+    return tuple(
+        f"Pod {each.pod}: {each.field}: {each.served or 'nothing'} → "
+        f"{each.declared or 'nothing'} (by whoever told its engine)"
+        for each in differences
+    )
+
+
+def _sentences(drift: ChildDrift) -> list[str]:
+    child = f"{drift.ref.kind} {drift.ref.name}"
+    if drift.served:
+        return [f"Pod {each}." for each in drift.served]
+    if drift.deleted:
+        return [f"Somebody deleted {child}."]
+    if not drift.changes:
+        return [f"The record of who owns what of {child} is gone."]
+    return [
+        f"{each.writer} changed {_join_paths(each.paths)} of {child}"
+        + (f" at {_stamp(each.at)}." if each.at else ".")
+        for each in drift.changes
     ]
-    if not sentences:
-        sentences = [f"The record of who owns what of {child.ref.kind} {child.ref.name} is gone."]
-    return sentences
 
 
 def _by(field: FieldDrift) -> str:
@@ -137,16 +282,20 @@ def _by(field: FieldDrift) -> str:
     return writer_name(field.writer)
 
 
-def _join_paths(paths: list[str]) -> str:
+def _join_paths(paths: Sequence[str]) -> str:
     shown = ", ".join(paths[:_MAX_FIELDS])
     return f"{shown} and {len(paths) - _MAX_FIELDS} more" if len(paths) > _MAX_FIELDS else shown
 
 
-def _plan_line(child: ChildDecision, field: FieldDrift) -> str:
+def _stamp(at: datetime) -> str:
+    return f"{at:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _plan_line(ref: ObjectRef, field: FieldDrift) -> str:
     shown = DriftedField(change=field.change, kind=field.kind, writer=field.writer)
     live, desired = (show_value(shown, live=side, width=_WIDTH) for side in (True, False))
     by = "declared anew" if field.pending else f"by {_by(field)}"
-    return f"{child.ref.kind} {child.ref.name}: {_path(field)}: {live} → {desired} ({by})"
+    return f"{ref.kind} {ref.name}: {_path(field)}: {live} → {desired} ({by})"
 
 
 def _path(field: FieldDrift) -> str:
@@ -154,3 +303,26 @@ def _path(field: FieldDrift) -> str:
         escape_unprintable(redact(show_path(field.change.path)), ascii_only=False)
         or "the whole object"
     )
+
+
+EVENTS_UNREAD = "Events about nodes could not be read, so whether a GPU reported an Xid is unknown."
+NODES_UNREAD = "Nodes could not be read, so whether hardware is the cause is unknown."
+
+
+def describe_pods(pods: PodReport) -> str:
+    """Say what keeps pods from being ready, and whether their nodes were asked."""
+    flapping = {each.pod for each in pods.flapping}
+    others = [each for each in pods.problems if each.pod not in flapping]
+    said = describe_pod_problems([*pods.flapping, *others])
+    if pods.nodes_unread:
+        said = f"{said}. {NODES_UNREAD}"
+    elif pods.events_unread:
+        said = f"{said}. {EVENTS_UNREAD}"
+    return truncate(said)
+
+
+def describe_pod_problems(problems: Sequence[PodProblem]) -> str:
+    """Say what keeps pods from being ready, of the first three."""
+    shown = "; ".join(dict.fromkeys(map(str, problems[:3])))
+    more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
+    return truncate(escape_unprintable(redact(shown), ascii_only=False) + more)

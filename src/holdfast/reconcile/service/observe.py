@@ -7,21 +7,41 @@ every pass.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from functools import partial
 from typing import TypeAlias
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, PermissionDenied
 from holdfast.core.ownership.canonical import value_at
-from holdfast.core.ownership.managed_fields import is_ours, read_ownership
-from holdfast.core.redact import redact
-from holdfast.core.service.children import CANARY, PRIMARY, WORKLOAD_LABEL, selector
-from holdfast.core.service.spec import InferenceService
-from holdfast.core.text_style import escape_unprintable
-from holdfast.core.tree import Fields, Path, Tree
+from holdfast.core.ownership.managed_fields import is_ours, ownership_of
+from holdfast.core.service.autoscaling import uses_keda
+from holdfast.core.service.children import (
+    CANARY,
+    DEPLOYMENT,
+    HORIZONTAL_POD_AUTOSCALER,
+    LEADER_WORKER_SET,
+    PRIMARY,
+    SCALED_OBJECT,
+    WORKLOAD_LABEL,
+    selector,
+)
+from holdfast.core.service.facts import ConditionReason
+from holdfast.core.service.model_cache import claim_name
+from holdfast.core.service.pod_health import (
+    PodFlaps,
+    PodProblem,
+    asks_all_nodes,
+    explain_flaps,
+    find_pod_problems,
+    nodes_to_ask,
+    nodes_with_events,
+    pods_to_ask_about,
+)
+from holdfast.core.service.spec import InferenceService, ModelStatus
+from holdfast.core.tree import Fields, Path
 from holdfast.reconcile.kube import KindNotServed, KubeClient, ObjectRef, Scope
 
 OPERATOR_MANAGER = "holdfast-operator"
@@ -39,6 +59,12 @@ class ChildRole(StrEnum):
     AUTOSCALER = "autoscaler"
     BUDGET = "budget"
     ROUTE = "route"
+    MODEL_CLAIM = "model-claim"
+    FORMER_PRIMARY = "former-primary"
+    """What ran the primary's pods while a replica had one node instead of several, or several
+    instead of one."""
+    FORMER_AUTOSCALER = "former-autoscaler"
+    """What scaled it before another scaler was chosen."""
 
 
 class ChildOwnership(StrEnum):
@@ -62,6 +88,8 @@ class ObservedChildren:
     """The questions that got no answer. Never to be taken as absent."""
     other_autoscaler: str | None = None
     """An autoscaler of the primary that is not ours."""
+    keda: bool = True
+    """False when KEDA is to scale the service and the cluster does not have it."""
 
     def relation(self, role: ChildRole) -> ChildOwnership | None:
         """Whose the object is; None when there is none or it was not read."""
@@ -76,16 +104,53 @@ def child_refs(service: InferenceService) -> dict[ChildRole, ObjectRef]:
         return ObjectRef(api_version=api_version, kind=kind, namespace=service.namespace, name=name)
 
     name = service.name
+    claim = ref("v1", "PersistentVolumeClaim", claim_name(service))
+    # Read only where there may be one: no informer has them, and most services have none.
+    applied = service.status.applied if service.status else None
+    had = any(each.child == f"{claim.kind}/{claim.name}" for each in applied or ())
+    cached = {ChildRole.MODEL_CLAIM: claim} if service.spec.cache is not None or had else {}
+    now, former = DEPLOYMENT, LEADER_WORKER_SET
+    if service.spec.multi_node:
+        now, former = former, now
+    scaler = ref(*HORIZONTAL_POD_AUTOSCALER, f"{name}-hpa")
+    former_scaler = ref(*SCALED_OBJECT, f"{name}-scaler")
+    if uses_keda(service.spec):
+        scaler, former_scaler = former_scaler, scaler
     return {
-        ChildRole.PRIMARY: ref("apps/v1", "Deployment", f"{name}-{PRIMARY}"),
-        ChildRole.CANARY: ref("apps/v1", "Deployment", f"{name}-{CANARY}"),
+        **cached,
+        ChildRole.PRIMARY: ref(*now, f"{name}-{PRIMARY}"),
+        ChildRole.CANARY: ref(*DEPLOYMENT, f"{name}-{CANARY}"),
         ChildRole.PRIMARY_SERVICE: ref("v1", "Service", f"{name}-{PRIMARY}"),
         ChildRole.CANARY_SERVICE: ref("v1", "Service", f"{name}-{CANARY}"),
         ChildRole.ENTRY_SERVICE: ref("v1", "Service", f"{name}-svc"),
-        ChildRole.AUTOSCALER: ref("autoscaling/v2", "HorizontalPodAutoscaler", f"{name}-hpa"),
+        ChildRole.AUTOSCALER: scaler,
         ChildRole.BUDGET: ref("policy/v1", "PodDisruptionBudget", f"{name}-pdb"),
         ChildRole.ROUTE: ref("gateway.networking.k8s.io/v1", "HTTPRoute", name),
+        ChildRole.FORMER_PRIMARY: ref(*former, f"{name}-{PRIMARY}"),
+        ChildRole.FORMER_AUTOSCALER: former_scaler,
     }
+
+
+_FORMER_ROLES = frozenset({ChildRole.FORMER_PRIMARY, ChildRole.FORMER_AUTOSCALER})
+"""Objects that are only looked for to be removed. Where their kind is not served, or not ours to
+read, there is none that we made."""
+_OPTIONAL_KINDS = (LEADER_WORKER_SET[1], SCALED_OBJECT[1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheProgress:
+    """How far the downloads of a service are."""
+
+    reason: ConditionReason
+    message: str
+    waiting: frozenset[ChildRole] = frozenset()
+    """Deployments that must not be written yet."""
+    model: ModelStatus | None = None
+    poll: float | None = None
+
+    @property
+    def complete(self) -> bool:
+        return self.reason is ConditionReason.MODEL_COMPLETE
 
 
 FindAutoscalers: TypeAlias = Callable[[ObjectRef], Awaitable[Sequence[Fields]]]
@@ -103,12 +168,22 @@ async def observe(
     refs = child_refs(service)
     live: dict[ChildRole, Fields] = {}
     unread: dict[ChildRole, HoldfastError] = {}
+    keda = True
     for role, ref in refs.items():
         try:
             found = await client.get(ref)
         except KindNotServed as error:
             if role is ChildRole.ROUTE and not routed:
                 continue  # without the Gateway API there can be no route
+            if role in _FORMER_ROLES:
+                continue
+            if ref.kind == SCALED_OBJECT[1]:
+                keda = False
+                continue
+            unread[role] = error
+        except PermissionDenied as error:
+            if role in _FORMER_ROLES and ref.kind in _OPTIONAL_KINDS:
+                continue
             unread[role] = error
         except HoldfastError as error:
             unread[role] = error
@@ -118,31 +193,53 @@ async def observe(
     other_autoscaler = None
     try:
         other_autoscaler = await _find_other_autoscaler(
-            refs, autoscalers or partial(_list_autoscalers, client)
+            service, refs, live, autoscalers or partial(_list_autoscalers, client)
         )
     except HoldfastError as error:
         # Who sets the number of replicas is unknown, so the primary must be left alone.
         unread.setdefault(ChildRole.PRIMARY, error)
         unread.setdefault(ChildRole.AUTOSCALER, error)
     return ObservedChildren(
-        service=service, refs=refs, live=live, unread=unread, other_autoscaler=other_autoscaler
+        service=service,
+        refs=refs,
+        live=live,
+        unread=unread,
+        other_autoscaler=other_autoscaler,
+        keda=keda,
     )
 
 
 async def _find_other_autoscaler(
-    refs: Mapping[ChildRole, ObjectRef], autoscalers: FindAutoscalers
+    service: InferenceService,
+    refs: Mapping[ChildRole, ObjectRef],
+    live: Mapping[ChildRole, Fields],
+    autoscalers: FindAutoscalers,
 ) -> str | None:
-    """Name another autoscaler of the primary. KEDA's too: it works through one of these."""
-    ours = refs[ChildRole.AUTOSCALER]
+    """Name another autoscaler of the primary. KEDA's too: it works through one of these.
+
+    The one that KEDA makes of our own ScaledObject is ours, by the uid of its controller; what a
+    ScaledObject that is to go has left behind is not.
+    """
+    scaler = refs[ChildRole.AUTOSCALER]
+    kind = HORIZONTAL_POD_AUTOSCALER[1]
+    scaled = live.get(ChildRole.AUTOSCALER) if scaler.kind == SCALED_OBJECT[1] else None
     for item in await autoscalers(refs[ChildRole.PRIMARY]):
         name = value_at(item, ("metadata", "name"))
-        if name != ours.name:
-            return f"{ours.kind}/{name}"
+        if scaler.kind == kind and name == scaler.name:
+            continue
+        former = scaler.kind != kind and name == refs[ChildRole.FORMER_AUTOSCALER].name
+        if former and relation(service, item) is not ChildOwnership.FOREIGN:
+            continue  # it is deleted before the other one is made
+        if scaled is not None and uid_of(scaled) in (
+            each.get("uid") for each in _controllers(item)
+        ):
+            continue
+        return f"{kind}/{name}"
     return None
 
 
 async def _list_autoscalers(client: KubeClient, target: ObjectRef) -> Sequence[Fields]:
-    kind, version = "HorizontalPodAutoscaler", "autoscaling/v2"
+    version, kind = HORIZONTAL_POD_AUTOSCALER
     scope = Scope(api_version=version, kind=kind, namespace=target.namespace)
     desired = (target.kind, target.name)
     return [
@@ -196,7 +293,7 @@ def version_of(live: Fields) -> str:
 
 
 def _applied_by_us(service: InferenceService, live: Fields) -> bool:
-    entries = read_ownership(value_at(live, ("metadata", "managedFields"))).entries
+    entries = ownership_of(live).entries
     return value_at(live, ("metadata", "labels", WORKLOAD_LABEL)) == service.name and any(
         is_ours(entry, frozenset({OPERATOR_MANAGER})) for entry in entries
     )
@@ -204,12 +301,16 @@ def _applied_by_us(service: InferenceService, live: Fields) -> bool:
 
 UNREADY_GRACE = 5.0
 """Seconds that pods may take before they are asked what ails them."""
-_HARMLESS_REASONS = ("", "ContainerCreating", "PodInitializing", "Completed")
+_MAX_NODES = 20
+"""Nodes that are read for one service at a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutStatus:
-    """Counts of one Deployment. `seen` is False while its controller has not read the last spec."""
+    """Counts of a Deployment, or of the groups of a LeaderWorkerSet.
+
+    `observed` is False while its controller has not read the last spec.
+    """
 
     desired: int
     total: int
@@ -232,19 +333,37 @@ class RolloutStatus:
 
 
 def rollout_of(live: Fields | None) -> RolloutStatus | None:
-    """Read a Deployment; None when there is none."""
+    """Read a Deployment or a LeaderWorkerSet; None when there is none."""
     if live is None:
         return None
+    ready = _count(live, ("status", "readyReplicas"))
+    groups = live.get("kind") == LEADER_WORKER_SET[1]
     return RolloutStatus(
         desired=_count(live, ("spec", "replicas"), 1),
         total=_count(live, ("status", "replicas")),
         updated=_count(live, ("status", "updatedReplicas")),
-        ready=_count(live, ("status", "readyReplicas")),
-        available=_count(live, ("status", "availableReplicas")),
+        ready=ready,
+        # A group is available as soon as it is ready: there is no second count.
+        available=ready if groups else _count(live, ("status", "availableReplicas")),
         observed=_count(live, ("status", "observedGeneration"))
         >= _count(live, ("metadata", "generation")),
         stuck=_stuck(live),
     )
+
+
+def pod_security_refusal(rollouts: Iterable[RolloutStatus | None]) -> str | None:
+    """Say why the namespace takes no pods of a Deployment, and what to set; None when it does."""
+    for each in rollouts:
+        if each is None or not each.stuck or "violates PodSecurity" not in each.stuck:
+            continue
+        hint = "Change what it names in podTemplate, or the label of the namespace."
+        if "runAsNonRoot" in each.stuck or "runAsUser" in each.stuck:
+            hint = (
+                "Set podTemplate.spec.securityContext.runAsNonRoot: true, and runAsUser beside it"
+                " where the image does not name a user by number."
+            )
+        return f"{each.stuck.rstrip('.')}. {hint}"
+    return None
 
 
 def conditions_of(live: Fields, path: Path = ("status", "conditions")) -> dict[str, Fields]:
@@ -269,53 +388,122 @@ def unready_for(
     return max((now - since).total_seconds(), 0.0)
 
 
-async def pod_problems(client: KubeClient, service: InferenceService) -> str:
-    """Say why pods are not ready: what their containers or the scheduler report.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodReport:
+    """What ails the pods of a service, and whether their nodes could be asked about it."""
 
-    Only words for a person, so a list that fails costs them and nothing else.
+    problems: tuple[PodProblem, ...] = ()
+    flapping: tuple[PodProblem, ...] = ()
+    """What is known of pods that do not stay ready; they may be ready now."""
+    nodes_unread: bool = False
+    """A node might explain it, and could not be read: whether it is hardware is unknown."""
+    events_unread: bool = False
+    """An Event about a node might explain it, and they could not be read."""
+    starting: bool = False
+    """Pods are missing for so short a time that they were not asked about."""
+    unread: bool = False
+    """The pods could not be listed: whether one fails is unknown."""
+
+
+NO_POD_PROBLEMS = PodReport()
+
+
+async def read_pod_problems(
+    client: KubeClient, service: InferenceService, flaps: Sequence[PodFlaps] = ()
+) -> PodReport:
+    """Ask why pods are not ready, or do not stay so.
+
+    Nodes and Events are read only now, when a pod is not ready, and not followed: heartbeats would
+    wake the operator all the time.
     """
     labels = ",".join(f"{name}={value}" for name, value in selector(service.name).items())
     scope = Scope(api_version="v1", kind="Pod", namespace=service.namespace, labels=labels)
     try:
         pods = (await client.list(scope)).items
     except HoldfastError:
-        return ""
-    found = dict.fromkeys(text for pod in pods if (text := _ailment(pod)))
-    shown = list(found)[:3]
-    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
-    return escape_unprintable(redact("; ".join(shown)), ascii_only=False) + more
+        return PodReport(unread=True)
+    nodes: dict[str, Fields | None] = {}
+    unread = False
+    try:
+        for name in nodes_to_ask(pods)[:_MAX_NODES]:
+            nodes[name] = await client.get(
+                ObjectRef(api_version="v1", kind="Node", namespace="", name=name)
+            )
+        if asks_all_nodes(find_pod_problems(pods, nodes)):
+            listed = (await client.list(Scope(api_version="v1", kind="Node"))).items
+            nodes |= {str(value_at(node, ("metadata", "name"))): node for node in listed}
+    except HoldfastError:
+        unread = True
+    pod_events = await _read_pod_events(client, service, pods_to_ask_about(pods, flaps))
+    problems = tuple(find_pod_problems(pods, nodes, pod_events=pod_events))
+    names = nodes_with_events(pods)[:_MAX_NODES] if problems and not unread else []
+    node_events, events_unread = await _read_node_events(client, names)
+    if node_events:
+        problems = tuple(
+            find_pod_problems(pods, nodes, pod_events=pod_events, node_events=node_events)
+        )
+    explained = any(each.hardware for each in problems)
+    return PodReport(
+        problems=problems,
+        flapping=tuple(explain_flaps(pods, flaps, pod_events)),
+        nodes_unread=unread and bool(problems),
+        events_unread=events_unread and not explained,
+    )
 
 
-def _ailment(pod: Fields) -> str:
-    for group in ("initContainerStatuses", "containerStatuses"):
-        states = value_at(pod, ("status", group))
-        for each in states if isinstance(states, list) else ():
-            if not isinstance(each, dict):
-                continue
-            waiting = str(value_at(each, ("state", "waiting", "reason")) or "")
-            if waiting in _HARMLESS_REASONS:
-                waiting = str(value_at(each, ("state", "terminated", "reason")) or "")
-            if waiting not in _HARMLESS_REASONS:
-                why = _ended(value_at(each, ("lastState", "terminated")))
-                return f"{_name(pod)}: {waiting}{why}"
-    scheduled = conditions_of(pod).get("PodScheduled", {})
-    if scheduled.get("status") == "False":
-        return f"{_name(pod)}: {scheduled.get('reason')}: {scheduled.get('message') or ''}"[:300]
-    return ""
+async def _read_pod_events(
+    client: KubeClient, service: InferenceService, uids: Iterable[str]
+) -> dict[str, Sequence[Fields]]:
+    """Read the Events about some pods. Without them a problem is told by its restarts alone."""
+    events: dict[str, Sequence[Fields]] = {}
+    try:
+        for uid in uids:
+            scope = Scope(
+                api_version="v1",
+                kind="Event",
+                namespace=service.namespace,
+                fields=f"involvedObject.uid={uid}",
+            )
+            events[uid] = [
+                each
+                for each in (await client.list(scope)).items
+                # A client of somebody's own may not know the selector.
+                if value_at(each, ("involvedObject", "uid")) == uid
+            ]
+    except HoldfastError:
+        pass
+    return events
 
 
-def _ended(last: Tree) -> str:
-    if not isinstance(last, dict):
-        return ""
-    return f" (ended with {last.get('reason')}, exit code {last.get('exitCode')})"
+async def _read_node_events(
+    client: KubeClient, names: Iterable[str]
+) -> tuple[dict[str, Sequence[Fields]], bool]:
+    """Read the warnings about some nodes; True beside them where that was not possible.
+
+    What has no namespace has its Events in `default`.
+    """
+    events: dict[str, Sequence[Fields]] = {}
+    for name in names:
+        chosen = f"involvedObject.kind=Node,involvedObject.name={name},type=Warning"
+        scope = Scope(api_version="v1", kind="Event", namespace="default", fields=chosen)
+        try:
+            events[name] = (await client.list(scope)).items
+        except HoldfastError:
+            return events, True
+    return events, False
 
 
-def _name(pod: Fields) -> str:
-    return str(value_at(pod, ("metadata", "name")))
+_UNREPORTED = (
+    "The LeaderWorkerSet does not say which version of its spec its status is about, so nobody can "
+    "tell whether it is rolled out. LeaderWorkerSet 0.9 and later say so: upgrade it."
+)
 
 
 def _stuck(live: Fields) -> str | None:
     found = conditions_of(live)
+    if live.get("kind") == LEADER_WORKER_SET[1]:
+        reported = value_at(live, ("status", "observedGeneration")) is not None
+        return _UNREPORTED if found and not reported else None
     failing = found.get("ReplicaFailure", {})
     if failing.get("status") == "True":
         return str(failing.get("message") or failing.get("reason"))

@@ -8,56 +8,90 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeAlias
 
+from holdfast.core.drift import Situation
+from holdfast.core.engine_report import RuntimeDifference
 from holdfast.core.errors import HoldfastError, InvalidSpec, NotFound
 from holdfast.core.fight import Heal, recent_rounds
-from holdfast.core.policy import DecisionAction, Reason
+from holdfast.core.node_health import requested_devices
+from holdfast.core.object_cost import pod_spec_of
+from holdfast.core.ownership.canonical import value_at
+from holdfast.core.policy import Circumstances, DecisionAction, OnDrift, Reason, decide
+from holdfast.core.service.autoscaling import needs_prometheus, uses_keda
 from holdfast.core.service.canary import CanaryDecision
 from holdfast.core.service.children import Gateway, manifests
+from holdfast.core.service.facts import (
+    ChildDeleted,
+    ConditionReason,
+    ConditionReports,
+    DriftHealed,
+    Note,
+    ServiceFact,
+)
+from holdfast.core.service.idle import IdleDecision, decide_idle
+from holdfast.core.service.model_head import ModelHead
+from holdfast.core.service.pod_health import PodFlaps
 from holdfast.core.service.spec import API_VERSION, KIND, InferenceService, InferenceServiceStatus
 from holdfast.core.tree import Fields
-from holdfast.reconcile.kube import ConflictReason, KubeClient, KubeConflict, ref_of
+from holdfast.reconcile.kube import (
+    ConflictReason,
+    KindNotServed,
+    KubeClient,
+    KubeConflict,
+    ref_of,
+)
+from holdfast.reconcile.objects.cost import CostEstimator
 from holdfast.reconcile.objects.resource_manager import ResourceManager
 from holdfast.reconcile.ports import Clock, MetricSource
 from holdfast.reconcile.service import traffic
 from holdfast.reconcile.service.apply import (
     PassState,
+    ServiceMemory,
     apply_child,
     decide_child,
     delete_children,
     hold_child,
+    keeps_former_primary,
+    removable_children,
     replicas_of,
     settle_replicas,
 )
-from holdfast.reconcile.service.messages import describe_drift
+from holdfast.reconcile.service.decisions import ChildDecision, Suspension
+from holdfast.reconcile.service.flaps import FlapLog
+from holdfast.reconcile.service.messages import describe_drift, note_of, runtime_drifts
+from holdfast.reconcile.service.model_cache import advance_cache, delete_downloads
+from holdfast.reconcile.service.model_head import ModelHeadMonitor
 from holdfast.reconcile.service.observe import (
+    NO_POD_PROBLEMS,
     OPERATOR_MANAGER,
     UNREADY_GRACE,
     ChildRole,
     FindAutoscalers,
     ObservedChildren,
+    PodReport,
     child_refs,
     is_terminating,
     observe,
-    pod_problems,
+    read_pod_problems,
+    rollout_of,
     uid_of,
     unready_for,
     version_of,
 )
+from holdfast.reconcile.service.runtime import NOT_ASKED, RuntimeFindings, RuntimeMonitor
 from holdfast.reconcile.service.status import (
-    Note,
     ServiceResult,
     StatusInputs,
-    events_of_transition,
-    events_of_writes,
+    condition_of,
+    facts_of_transition,
+    facts_of_writes,
+    make_missing_kind_status,
     make_refused_status,
     make_status,
 )
 from holdfast.wire.inference_service_v1alpha1 import status_to_json
 
-K = TypeVar("K")
-V = TypeVar("V")
 MakeStatus: TypeAlias = Callable[[], Awaitable[InferenceServiceStatus]]
 
 
@@ -117,12 +151,13 @@ def identity_of(service: InferenceService) -> Fields:
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata}
 
 
+_DEPLOYMENTS = (ChildRole.PRIMARY, ChildRole.CANARY)
 _MAX_UNREADY_WAIT = 300.0
 _REQUEUE_SOON = 1.0
 _FOREIGN_WAIT = 60.0
 """Seconds between passes while objects of others are in our way."""
-_MAX_PENDING_EVENTS = 20
-"""Notes kept of passes that failed, until one does not."""
+_MAX_PENDING_FACTS = 20
+"""Facts kept of passes that failed, until one does not."""
 _MAX_REMEMBERED = 20_000
 
 
@@ -139,28 +174,35 @@ class ServiceReconciler:
         metrics: MetricSource | None = None,
         status_writer: StatusWriter | None = None,
         autoscalers: FindAutoscalers | None = None,
+        runtime: RuntimeMonitor | None = None,
+        flaps: FlapLog | None = None,
+        model_heads: ModelHeadMonitor | None = None,
+        downloader: str | None = None,
+        prometheus: str | None = None,
     ) -> None:
+        """Without `runtime` nobody asks what pods serve, and the status does not speak of it; nor
+        without `model_heads` of the branches that models are from.
+
+        Without `flaps` a pod that does not stay ready is not told of while it is ready.
+        `downloader` is the image that has `holdfast models`, for services with a cache.
+        """
+        self._downloader = downloader
         self._client = client
         self._clock = clock
         self._gateway = gateway
         self._metrics = metrics
         self._status_writer = status_writer or DirectStatusWriter(client)
         self._autoscalers = autoscalers
+        self._runtime = runtime
+        self._flaps = flaps
+        self._model_heads = model_heads
+        self._prometheus = prometheus
+        """The address that KEDA is given to ask for metrics of pods."""
         self._resource_manager = ResourceManager(
             client, manager=OPERATOR_MANAGER, key=key, clock=clock
         )
-        self._pending_notes: dict[str, tuple[Note, ...]] = {}
-        self._settled: dict[str, int] = {}
-        """How services were left that had nothing more to do, by uid."""
-        self._valid: dict[str, int] = {}
-        """Generations that were found to be valid, by uid: a stored spec has no other mark."""
-        self._heals: dict[tuple[str, ChildRole], tuple[Heal, ...]] = {}
-        """What was put back lately. A restart forgets it, and begins to count anew."""
-        self._children: dict[str, frozenset[ChildRole]] = {}
-        """What services were seen to have, so that a deletion is known for one."""
-        self._applied: dict[str, dict[str, str]] = {}
-        """What was applied last to the children of services, by uid: the status that has it may
-        not be stored yet, or not be seen yet."""
+        self._costs = CostEstimator(client, clock)
+        self._memories: dict[str, ServiceMemory] = {}
 
     async def reconcile(self, service: InferenceService) -> ServiceResult:
         """Make the cluster as declared, and say how it stands.
@@ -173,24 +215,37 @@ class ServiceReconciler:
         if service.deleting:
             # Children go by their owner references, and nothing is kept outside the cluster, so
             # there is nothing that a finalizer could have to wait for.
-            self._forget(service.uid)
+            self._memories.pop(_key(service), None)
+            if self._runtime is not None:
+                self._runtime.forget(service.namespace, service.name)
+            if self._flaps is not None:
+                self._flaps.forget(service.namespace, service.name)
+            if self._model_heads is not None:
+                self._model_heads.forget(service.namespace, service.name)
             return ServiceResult(status=service.status or InferenceServiceStatus())
+        memory = self._recall(service)
         try:
-            self._validate(service)
+            if not service.uid or memory.valid != service.generation:
+                service.validate()
+                memory.valid = service.generation or None
         except InvalidSpec as error:
             if not service.uid:
                 raise
-            return await self._finish(
-                service, make_refused_status(service, error, self._clock.now())
-            )
+            return await self.refuse(service, error)
         observed = await observe(
             self._client,
             service,
             routed=self._gateway is not None,
             autoscalers=self._autoscalers,
         )
-        state_hash = _state_hash(observed)
-        if state_hash is not None and self._settled.get(service.uid) == state_hash:
+        missing = observed.unread.get(ChildRole.PRIMARY)
+        if service.uid and isinstance(missing, KindNotServed):
+            return await self._refuse_multi_node(service)
+        runtime = self._runtime.findings(service) if self._runtime else None
+        flaps = self._flaps.find(service.namespace, service.name) if self._flaps else ()
+        head = self._model_heads.follow(service) if self._model_heads else None
+        state_hash = _state_hash(observed, runtime, flaps, head)
+        if state_hash is not None and memory.settled == state_hash:
             return ServiceResult(status=service.status or InferenceServiceStatus())
         gateway = self._gateway or traffic.gateway_in_use(observed)
         state = PassState(
@@ -198,36 +253,93 @@ class ServiceReconciler:
             live=dict(observed.live),
             errors=dict(observed.unread),
             gateway=gateway,
-            applied=self._last_applied(service),
+            applied=_last_applied(service, memory),
+            memory=memory,
+            suspension=self._suspension(service),
+            runtime=runtime,
+            flaps=flaps,
+            head=head,
         )
+        state.idle = self._decide_idle(state)
         canary = await self._advance_canary(state)
         held = self._held_roles(state)
         desired = self._render(state, canary)
+        self._expect_runtime(state, desired)
         await self._settle_replicas(state, desired, held)
+        await self._advance_cache(state, desired)
         await self._decide(state, desired, held)
         create = DecisionAction.CREATE
         recreates = any(each.deleted and each.action is create for each in state.children)
         if recreates and not await self._exists(service):
             # The children went with it. What we know of services may be older than that.
-            self._forget(service.uid)
+            self._memories.pop(_key(service), None)
             return ServiceResult(status=service.status or InferenceServiceStatus())
         service = await self._record_drift(state, canary)
         for place, child in enumerate(state.children):
             state.children[place] = await apply_child(
                 self._client, self._resource_manager, state, child
             )
+        state.children[:] = [await self._with_healing_cost(each) for each in state.children]
         if not held and not state.service.unknown:
             kept = {*desired, *_kept_roles(canary)}
             if self._gateway is None:
                 kept.add(ChildRole.ROUTE)  # no gateway is configured, which is no wish to delete it
+            rollouts = (rollout_of(state.live.get(role)) for role in _DEPLOYMENTS)
+            if any(each is not None and each.rolling for each in rollouts):
+                kept.add(ChildRole.MODEL_CLAIM)  # pods that still run may mount it
+            if keeps_former_primary(state):
+                kept.add(ChildRole.FORMER_PRIMARY)
+            if self._scaler_problem(state) is not None:
+                kept |= {ChildRole.AUTOSCALER, ChildRole.FORMER_AUTOSCALER}
             gone = [role for role in observed.live if role not in kept]
-            await delete_children(self._client, state, gone)
+            if state.suspension is None:
+                await delete_children(self._resource_manager, state, gone)
+            else:
+                state.to_remove = removable_children(state, gone)
         self._remember_children(state)
         state.note_applied()
-        self._remember_applied(service, state.applied)
-        result = await self._finish(service, await self._status(state, canary), state, canary)
+        if service.uid:
+            memory.applied = dict(state.applied)
+        status, reports = await self._make_status(state, canary)
+        result = await self._finish(service, status, reports, state, canary)
         self._remember_settled(state, result)
         return result
+
+    async def _advance_cache(self, state: PassState, desired: dict[ChildRole, Fields]) -> None:
+        """Have models downloaded; a Deployment whose model is not there yet is left alone."""
+        if state.service.unknown:
+            return
+        try:
+            state.cache = await advance_cache(self._client, state, desired, self._downloader)
+        except HoldfastError as error:
+            for role in (ChildRole.PRIMARY, ChildRole.CANARY, ChildRole.MODEL_CLAIM):
+                if role in desired:
+                    state.errors.setdefault(role, error)
+
+    def _suspension(self, service: InferenceService) -> Suspension | None:
+        """Say until when nothing is to be written; None when it may be."""
+        given = service.spec.suspend
+        if given is None or not service.spec.suspended(self._clock.now()):
+            return None
+        return Suspension(until=given.ends)
+
+    def _decide_idle(self, state: PassState) -> IdleDecision | None:
+        """Say whether a service is to have replicas; None where that is not ours to choose."""
+        primary = state.own.get(ChildRole.PRIMARY)
+        if primary is None or state.observed.other_autoscaler is not None:
+            return None
+        now = self._clock.now()
+        return decide_idle(state.service, asleep=replicas_of(primary) == 0, now=now)
+
+    async def refuse(self, service: InferenceService, error: InvalidSpec) -> ServiceResult:
+        """Say in its status that a service cannot be served. What runs, goes on running."""
+        return await self._finish(service, *make_refused_status(service, error, self._clock.now()))
+
+    async def _refuse_multi_node(self, service: InferenceService) -> ServiceResult:
+        """Say that the cluster has no LeaderWorkerSets. Nothing is made in their place."""
+        made = make_missing_kind_status(service, self._clock.now())
+        result = await self._finish(service, *made)
+        return replace(result, requeue_after=_FOREIGN_WAIT)
 
     async def _exists(self, service: InferenceService) -> bool:
         """Ask the cluster whether a service is still there: by a dry run, which no cache answers.
@@ -252,31 +364,32 @@ class ServiceReconciler:
             return False
         return not is_terminating(live)
 
-    def _last_applied(self, service: InferenceService) -> dict[str, str]:
-        """What was applied last to the children: by this process, or by the status."""
-        known = self._applied.get(service.uid) if service.uid else None
-        if known is not None:
-            return dict(known)
-        kept = service.status.applied if service.status else None
-        return {each.child: each.digest for each in kept or ()}
-
-    def _remember_applied(self, service: InferenceService, applied: dict[str, str]) -> None:
-        if service.uid:
-            _remember(self._applied, service.uid, dict(applied))
-
     def _remember_settled(self, state: PassState, result: ServiceResult) -> None:
         """Remember how a service was left, if only a change can give it something to do."""
-        uid = state.service.uid
         left = replace(state.service, status=result.status)
         after = replace(state.observed, service=left, live=state.live)
-        state_hash = _state_hash(after) if result.requeue_after is None else None
-        self._settled.pop(uid, None)
-        if uid and state_hash is not None:
-            _remember(self._settled, uid, state_hash)
+        settled = result.requeue_after is None
+        state_hash = _state_hash(after, state.runtime, state.flaps, state.head) if settled else None
+        state.memory.settled = state_hash if state.service.uid else None
+
+    def take_facts(self, service: InferenceService) -> tuple[ServiceFact, ...]:
+        """Give what passes that raised had to say, once. The next pass says it otherwise."""
+        memory = self._recall(service)
+        pending, memory.pending = memory.pending, ()
+        return pending
 
     def take_notes(self, service: InferenceService) -> tuple[Note, ...]:
-        """Give what passes that raised had to say, once. The next pass says it otherwise."""
-        return self._pending_notes.pop(service.uid, ())
+        """Give the same in words."""
+        return tuple(map(note_of, self.take_facts(service)))
+
+    def _recall(self, service: InferenceService) -> ServiceMemory:
+        """Return what is remembered of a service; the oldest is forgotten beyond a limit."""
+        key = _key(service)
+        memory = self._memories.pop(key, None) or ServiceMemory()
+        self._memories[key] = memory
+        if len(self._memories) > _MAX_REMEMBERED:
+            del self._memories[next(iter(self._memories))]
+        return memory
 
     async def delete(self, service: InferenceService) -> bool:
         """Delete the children of a service: for owners whose garbage nobody collects.
@@ -286,30 +399,11 @@ class ServiceReconciler:
         """
         observed = await observe(self._client, service, routed=False)
         state = PassState(observed=observed, live=dict(observed.live), errors=dict(observed.unread))
-        await delete_children(self._client, state, list(reversed(child_refs(service))))
+        if service.spec.cache is not None:
+            await delete_downloads(self._client, service)
+        await delete_children(self._resource_manager, state, list(reversed(child_refs(service))))
         _raise_first(state.errors.values())
         return bool(state.removed)
-
-    def _validate(self, service: InferenceService) -> None:
-        if (
-            service.uid
-            and service.generation
-            and self._valid.get(service.uid) == service.generation
-        ):
-            return
-        service.validate()
-        if len(self._valid) > _MAX_REMEMBERED:
-            self._valid.clear()
-        self._valid[service.uid] = service.generation
-
-    def _forget(self, uid: str) -> None:
-        self._pending_notes.pop(uid, None)
-        self._valid.pop(uid, None)
-        self._settled.pop(uid, None)
-        self._children.pop(uid, None)
-        for role in ChildRole:
-            self._heals.pop((uid, role), None)
-        self._applied.pop(uid, None)
 
     def _held_roles(self, state: PassState) -> frozenset[ChildRole]:
         """Children not to be touched: requests cannot be shared out while some were not read."""
@@ -340,29 +434,81 @@ class ServiceReconciler:
         self, state: PassState, desired: dict[ChildRole, Fields], held: frozenset[ChildRole]
     ) -> None:
         """Delete an autoscaler that is not declared, and only then set the number it had."""
-        if state.service.unknown:
+        if state.service.unknown or state.suspension is not None:
             return
-        if ChildRole.AUTOSCALER not in desired:
-            await delete_children(self._client, state, [ChildRole.AUTOSCALER])
-            if ChildRole.AUTOSCALER in state.errors:
-                state.errors.setdefault(ChildRole.PRIMARY, state.errors[ChildRole.AUTOSCALER])
+        for role in self._scalers_to_remove(state, desired):
+            await delete_children(self._resource_manager, state, [role])
+            if role in state.errors:
+                state.errors.setdefault(ChildRole.PRIMARY, state.errors[role])
         if ChildRole.PRIMARY not in held and ChildRole.PRIMARY not in state.errors:
             await settle_replicas(self._client, state, replicas_of(desired[ChildRole.PRIMARY]))
 
+    def _scalers_to_remove(
+        self, state: PassState, desired: dict[ChildRole, Fields]
+    ) -> Sequence[ChildRole]:
+        """Name the autoscalers that have to go first.
+
+        One whose successor cannot be made yet scales on: the choice is not carried out by half.
+        """
+        if ChildRole.AUTOSCALER in desired:
+            return (ChildRole.FORMER_AUTOSCALER,)
+        if self._scaler_problem(state) is not None:
+            return ()
+        return (ChildRole.AUTOSCALER, ChildRole.FORMER_AUTOSCALER)
+
+    def _scaler_problem(self, state: PassState) -> ConditionReason | None:
+        """Say why KEDA cannot scale a service that asks for it."""
+        if not uses_keda(state.service.spec):
+            return None
+        if not state.observed.keda:
+            return ConditionReason.KEDA_NOT_INSTALLED
+        if needs_prometheus(state.service.spec) and not self._prometheus:
+            return ConditionReason.NO_PROMETHEUS
+        return None
+
     def _render(self, state: PassState, canary: CanaryDecision | None) -> dict[ChildRole, Fields]:
         """Render the children, in the order in which they are written."""
-        facts = traffic.render_facts(state.observed, state.gateway, canary)
+        facts = traffic.render_facts(
+            state.observed, state.gateway, canary, prometheus=self._prometheus
+        )
         roles = {ref: role for role, ref in state.observed.refs.items()}
         return {roles[ref_of(item)]: item for item in manifests(state.service, facts)}
+
+    def _expect_runtime(self, state: PassState, desired: dict[ChildRole, Fields]) -> None:
+        """Hand over what the pods of each variant are told to serve."""
+        if self._runtime is None:
+            return
+        service = state.service
+        unknown = bool(service.unknown)
+        policy = (service.spec.on_drift or OnDrift.RECONCILE).policy
+        circumstances = Circumstances(unknown_fields=unknown, pending=unknown)
+        action = decide(Situation.DRIFTED, policy, circumstances).action
+        templates = {
+            role.value: template
+            for role in (ChildRole.PRIMARY, ChildRole.CANARY)
+            if isinstance(template := value_at(desired.get(role, {}), ("spec", "template")), dict)
+        }
+        held = ""
+        if action is not DecisionAction.HEAL:
+            held = "It is left, as onDrift says."
+            if unknown:
+                held = "It is left, since the spec has fields that this version does not know."
+        elif state.suspension is not None:
+            held = "It is left, since the service is suspended."
+        self._runtime.expect(service, templates, held=held)
+        if state.runtime is NOT_ASKED:
+            state.runtime = self._runtime.findings(service)
 
     async def _decide(
         self, state: PassState, desired: dict[ChildRole, Fields], held: frozenset[ChildRole]
     ) -> None:
         """Decide about every child, before anything is written."""
-        key, now = _key(state.service), self._clock.now()
-        known = self._children.get(key, _known_roles(state.service))
+        now, known = self._clock.now(), state.memory.children
+        if known is None:
+            known = _known_roles(state.service)
+        waiting = state.cache.waiting if state.cache is not None else frozenset()
         for role, item in desired.items():
-            if role in held:
+            if role in held or role in waiting:
                 state.children.append(hold_child(state, role))
                 continue
             child = await decide_child(
@@ -371,26 +517,50 @@ class ServiceReconciler:
                 role,
                 item,
                 existed=role in known,
-                heals=self._heals.get((key, role), ()),
+                heals=state.memory.heals.get(role, ()),
                 now=now,
             )
-            state.children.append(child)
+            state.children.append(await self._with_cost(child))
+
+    async def _with_cost(self, child: ChildDecision) -> ChildDecision:
+        """Find out what it costs to make a child as declared: where somebody has to decide about
+        its drift, and where pods are rolled out that need devices."""
+        if child.diff is None or child.live is None or child.declared is None:
+            return child
+        rolls_out = child.action is DecisionAction.UPDATE and bool(
+            requested_devices(pod_spec_of(child.live))
+        )
+        if not (child.leaves_drift or child.action is DecisionAction.REFUSE or rolls_out):
+            return child
+        diff = await self._costs.add_costs(child.diff, child.live, child.declared.item)
+        return replace(child, diff=diff)
+
+    async def _with_healing_cost(self, child: ChildDecision) -> ChildDecision:
+        """Find out what it cost to put a child back: after that, so that no heal waits for it."""
+        if child.declared is None or child.written is None:
+            return child
+        item = child.declared.item
+        if child.healed and child.diff is not None and child.live is not None:
+            diff = await self._costs.add_costs(child.diff, child.live, item, count_free=False)
+            return replace(child, diff=diff)
+        if child.deleted and child.action is DecisionAction.CREATE:
+            cost = await self._costs.cost_of_object(None, item, count_free=False)
+            return replace(child, creation_cost=cost)
+        return child
 
     def _remember_children(self, state: PassState) -> None:
         """Remember what there is, and what was put back: it may be changed, or deleted, again."""
-        key, now = _key(state.service), self._clock.now()
+        memory, now = state.memory, self._clock.now()
         for each in state.children:
             created = each.action is DecisionAction.CREATE and each.deleted and bool(each.written)
             if not each.healed and not created:
                 continue
-            place = (key, each.role)
-            held = (*self._heals.pop(place, ()), Heal(at=now, fields=each.healed_changes))
-            recent = tuple(heal for heal in held if recent_rounds([heal.at], now))
-            _remember(self._heals, place, recent)
+            heals = (*memory.heals.get(each.role, ()), Heal(at=now, fields=each.healed_changes))
+            memory.heals[each.role] = tuple(heal for heal in heals if recent_rounds([heal.at], now))
         there = set(state.own)
         # What was deleted and is left out for a while is still missed.
         there |= {each.role for each in state.children if each.deleted}
-        _remember(self._children, key, frozenset(there))
+        memory.children = frozenset(there)
 
     async def _record_drift(
         self, state: PassState, canary: CanaryDecision | None
@@ -402,18 +572,24 @@ class ServiceReconciler:
             return service
 
         async def status() -> InferenceServiceStatus:
-            kept = service.status.canary if service.status else None
-            return replace(await self._status(state, canary, healing=True), canary=kept)
+            made, reports = await self._make_status(state, canary, healing=True)
+            state.memory.healing = reports["DriftDetected"].drifts
+            return replace(made, canary=service.status.canary if service.status else None)
 
         return await self._status_writer.before_healing(service, describe_drift(healed), status)
 
-    async def _status(
+    async def _make_status(
         self, state: PassState, canary: CanaryDecision | None, *, healing: bool = False
-    ) -> InferenceServiceStatus:
+    ) -> tuple[InferenceServiceStatus, ConditionReports]:
         service, old = state.service, state.service.status
         since = unready_for(service, state.own, self._clock.now())
         wrote = any(each.action.writes for each in state.children)
-        asked = since is not None and since >= UNREADY_GRACE and not wrote
+        if since is None and not state.flaps:
+            pods = NO_POD_PROBLEMS
+        elif since is not None and (since < UNREADY_GRACE or wrote) and not state.flaps:
+            pods = PodReport(starting=True)
+        else:
+            pods = await read_pod_problems(self._client, service, state.flaps)
         return make_status(
             StatusInputs(
                 service=service,
@@ -424,11 +600,20 @@ class ServiceReconciler:
                 split=traffic.split_to_report(state.observed, canary),
                 gateway=state.gateway,
                 other_autoscaler=state.observed.other_autoscaler,
-                pod_problems=await pod_problems(self._client, service) if asked else "",
+                pods=pods,
                 canary=canary.state if canary else old.canary if old else None,
                 canary_message=canary.message if canary else "",
                 healing=healing,
+                suspended=state.suspension is not None,
+                idle=state.idle,
+                to_remove=state.to_remove,
+                scaler_problem=self._scaler_problem(state),
                 applied=state.applied,
+                unfinished=state.memory.healing,
+                runtime=state.runtime,
+                runtime_healed=_fresh_heals(state),
+                cache=state.cache,
+                head=state.head,
             )
         )
 
@@ -436,38 +621,44 @@ class ServiceReconciler:
         self,
         service: InferenceService,
         status: InferenceServiceStatus,
+        reports: ConditionReports,
         state: PassState | None = None,
         canary: CanaryDecision | None = None,
     ) -> ServiceResult:
-        """Write the status, gather what is worth an event, and raise what went wrong."""
+        """Write the status, gather the facts, and raise what went wrong."""
         before = state.service.status if state else service.status
-        notes = [*self._pending_notes.pop(service.uid, ())]
+        memory = self._recall(service)
+        facts, memory.pending = [*memory.pending], ()
         if state is not None:
-            notes += events_of_writes(state.children)
-            notes += (
-                Note(warning=False, reason="Deleted", message=f"{name} was deleted.")
-                for name in state.removed
-            )
+            facts += facts_of_writes(state.children)
+            facts += (ChildDeleted(ref=ref) for ref in state.removed)
+            healed = runtime_drifts(service, _fresh_heals(state))
+            facts += (DriftHealed(drift=each) for each in healed)
         errors = list(state.errors.values()) if state else []
         try:
             if errors and all(isinstance(each, KubeConflict) for each in errors):
                 # Another writer was first, so this pass is void; the next one is moments away.
                 raise errors[0]
-            notes += canary.notes if canary else ()
-            notes += events_of_transition(before, status)
+            facts += canary.facts if canary else ()
+            facts += facts_of_transition(before, memory.reports, reports)
+            memory.reports, memory.healing = {**memory.reports, **reports}, ()
+            if state is not None and state.runtime is not None:
+                memory.runtime_heals = state.runtime.heals
             await self._status_writer.report(service, status)
             _raise_first(errors)
         except HoldfastError:
             if service.uid:
-                self._pending_notes[service.uid] = tuple(dict.fromkeys(notes))[
-                    -_MAX_PENDING_EVENTS:
-                ]
+                once = [each for at, each in enumerate(facts) if each not in facts[:at]]
+                memory.pending = tuple(once[-_MAX_PENDING_FACTS:])
             raise
-        requeue_after = self._requeue_after(state, canary)
-        return ServiceResult(status=status, requeue_after=requeue_after, notes=tuple(notes))
+        requeue_after = self._requeue_after(state, canary, status)
+        return ServiceResult(status=status, requeue_after=requeue_after, facts=tuple(facts))
 
     def _requeue_after(
-        self, state: PassState | None, canary: CanaryDecision | None
+        self,
+        state: PassState | None,
+        canary: CanaryDecision | None,
+        status: InferenceServiceStatus,
     ) -> float | None:
         """When to reconcile again although no event may come.
 
@@ -477,7 +668,8 @@ class ServiceReconciler:
             return None
         times = [canary.requeue_after] if canary and canary.requeue_after is not None else []
         foreign = any(each.reason is Reason.FOREIGN for each in state.children)
-        if state.observed.other_autoscaler or foreign:
+        blocked = self._scaler_problem(state) is not None
+        if state.observed.other_autoscaler or foreign or blocked:
             times.append(_FOREIGN_WAIT)
         now = self._clock.now()
         for each in state.children:
@@ -488,13 +680,38 @@ class ServiceReconciler:
                 times.append(max(0.0, (each.diff.recheck_at - now).total_seconds()))
             if each.fight_until is not None:
                 times.append(max(0.0, (each.fight_until - now).total_seconds()))
+        if state.suspension is not None and state.suspension.until is not None:
+            times.append(max(0.0, (state.suspension.until - now).total_seconds()))
+        if state.cache is not None and state.cache.poll is not None:
+            times.append(state.cache.poll)
+        if state.idle is not None:
+            # It was decided by the readiness that was reported before this pass.
+            before = condition_of(state.service.status, "Ready")
+            after = condition_of(status, "Ready")
+            moved = (before and before.status) != (after and after.status)
+            wait = 0.0 if moved else (state.idle.recheck_at - now).total_seconds()
+            times.append(max(_REQUEUE_SOON, wait))
+        if state.flaps and self._flaps is not None:
+            quiet = self._flaps.next_end(state.service.namespace, state.service.name)
+            times.append(_REQUEUE_SOON + (quiet or 0.0))
         unready = unready_for(state.service, state.own, now)
         if unready is not None:
             times.append(min(max(unready, UNREADY_GRACE), _MAX_UNREADY_WAIT))
         return min(times, default=None)
 
 
-def _state_hash(observed: ObservedChildren) -> int | None:
+def _fresh_heals(state: PassState) -> tuple[RuntimeDifference, ...]:
+    """What pods serve as declared again, unless that was told already."""
+    found = state.runtime
+    return found.healed if found and found.heals > state.memory.runtime_heals else ()
+
+
+def _state_hash(
+    observed: ObservedChildren,
+    runtime: RuntimeFindings | None,
+    flaps: tuple[PodFlaps, ...],
+    head: ModelHead | None,
+) -> int | None:
     """What tells one state of a service's world from another; None where time matters too.
 
     The same world gives the same pass, so there is nothing to be gained from a second one.
@@ -506,32 +723,43 @@ def _state_hash(observed: ObservedChildren) -> int | None:
         (role, uid_of(live), version_of(live)) for role, live in observed.live.items()
     )
     return hash(
-        (service.generation, service.unknown, service.status, observed.other_autoscaler, state_hash)
+        (
+            service.generation,
+            service.unknown,
+            service.status,
+            observed.other_autoscaler,
+            state_hash,
+            runtime,
+            flaps,
+            head,
+        )
     )
-
-
-def _remember(memory: dict[K, V], key: K, value: V) -> None:
-    """Keep a value, and let go of the oldest when there are very many."""
-    memory.pop(key, None)
-    memory[key] = value
-    if len(memory) > _MAX_REMEMBERED:
-        del memory[next(iter(memory))]
 
 
 def _key(service: InferenceService) -> str:
     return service.uid or f"{service.namespace}/{service.name}"
 
 
+def _last_applied(service: InferenceService, memory: ServiceMemory) -> dict[str, str]:
+    """What was applied last to the children: by this process, or by the status."""
+    if memory.applied is not None:
+        return dict(memory.applied)
+    stored = service.status.applied if service.status else None
+    return {each.child: each.digest for each in stored or ()}
+
+
 def _known_roles(service: InferenceService) -> frozenset[ChildRole]:
     """What a service had by its own status, for who has just begun to look at it."""
     status = service.status
-    if status is None or any(each.reason == "ForeignObject" for each in status.conditions):
+    if status is None:
         return frozenset()
-    message = {each.type: each.status for each in status.conditions}
+    if any(each.reason == ConditionReason.FOREIGN_OBJECT for each in status.conditions):
+        return frozenset()
+    routes = condition_of(status, "RoutesReady")
     known = {ChildRole.PRIMARY} if status.replicas else set()
-    return frozenset(
-        known | ({ChildRole.ENTRY_SERVICE} if message.get("RoutesReady") == "True" else set())
-    )
+    if routes is not None and routes.status == "True":
+        known.add(ChildRole.ENTRY_SERVICE)
+    return frozenset(known)
 
 
 def _kept_roles(canary: CanaryDecision | None) -> Sequence[ChildRole]:

@@ -6,43 +6,77 @@ says besides that everything is as declared and no pod is failing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property
 
 from holdfast.core.backends import POD_PORT
+from holdfast.core.engine_report import RuntimeDifference
 from holdfast.core.errors import HoldfastError, InvalidSpec, PermissionDenied, ValidationError
+from holdfast.core.object_ref import ObjectRef
 from holdfast.core.policy import DecisionAction, OnDrift, Reason
 from holdfast.core.redact import redact
-from holdfast.core.service.canary import Note
-from holdfast.core.service.children import PRIMARY, Gateway, selector
+from holdfast.core.service import facts
+from holdfast.core.service.children import PRIMARY, SCALED_OBJECT, Gateway, selector
+from holdfast.core.service.facts import (
+    ChildDrift,
+    ConditionReason,
+    ConditionReport,
+    ConditionReports,
+    Note,
+    ServiceFact,
+)
+from holdfast.core.service.idle import IdleDecision, IdleReason
+from holdfast.core.service.model_cache import resolved_model
+from holdfast.core.service.model_head import ModelHead
+from holdfast.core.service.pod_health import ProblemKind, hardware_failures
 from holdfast.core.service.spec import (
     AppliedChild,
     CanaryState,
     Condition,
     InferenceService,
     InferenceServiceStatus,
+    ModelStatus,
 )
 from holdfast.core.service.split import SplitMode, TrafficSplit, route_accepted
 from holdfast.core.tree import Fields
-from holdfast.reconcile.service.decisions import ChildDecision
+from holdfast.reconcile.service.decisions import ChildDecision, make_dry_run_plan
 from holdfast.reconcile.service.messages import (
+    LEFT_SUSPENDED,
+    PUT_BACK,
+    RECREATED,
+    change_paths,
     describe_altered,
+    describe_costs,
     describe_delegated,
     describe_drift,
+    describe_drifts,
     describe_fights,
+    describe_foreign,
+    describe_pods,
+    describe_postponed,
+    describe_unknown_fields,
+    describe_unverified,
+    drift_of,
+    note_of,
     plan_lines,
+    runtime_drifts,
+    runtime_plan_lines,
     truncate,
 )
 from holdfast.reconcile.service.observe import (
+    NO_POD_PROBLEMS,
+    CacheProgress,
     ChildRole,
+    PodReport,
     RolloutStatus,
     conditions_of,
     controller_of,
+    pod_security_refusal,
     rollout_of,
 )
-
-__all__ = ["Note", "ServiceResult"]
+from holdfast.reconcile.service.runtime import RuntimeFindings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,22 +86,18 @@ class ServiceResult:
     status: InferenceServiceStatus
     requeue_after: float | None = None
     """Seconds until time alone may change something; None when only an event can."""
-    notes: tuple[Note, ...] = ()
+    facts: tuple[ServiceFact, ...] = ()
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """What happened, in words."""
+        return tuple(map(note_of, self.facts))
 
 
-_MAX_FIELDS = 5
-"""Fields named in one sentence."""
 TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
-FIGHTING = "Fighting"
-"""Somebody changes a field each time it is put back."""
-REFUSED = "WriteRefused"
-"""Why something is not as declared: the cluster refused a write of ours."""
-UNKNOWN_FIELDS = "UnknownFields"
-"""A later version declared something that this one does not know."""
-_DRIFTED = "Drifted"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class StatusInputs:
     """Everything a status is made from."""
 
@@ -80,27 +110,79 @@ class StatusInputs:
     split: TrafficSplit
     gateway: Gateway | None
     other_autoscaler: str | None = None
-    pod_problems: str = ""
+    scaler_problem: ConditionReason | None = None
+    """Why KEDA cannot scale a service that asks for it."""
+    pods: PodReport = NO_POD_PROBLEMS
+    """What ails them; empty where nobody asked."""
     canary: CanaryState | None = None
     canary_message: str = ""
     """How it is doing, in the words of the move that was made."""
     applied: Mapping[str, str] = field(default_factory=dict)
     """The digest of what was applied last to each child."""
+    suspended: bool = False
+    """Nothing is written for now, as the spec says."""
+    to_remove: tuple[ObjectRef, ...] = ()
+    """What is no longer declared, and stays while the service is suspended."""
+    idle: IdleDecision | None = None
+    """Whether it is to have replicas at all; None where it always has some."""
     healing: bool = False
-    """Drift was seen and is about to be put back."""
+    """Drift was detected and is about to be put back."""
+    unfinished: tuple[ChildDrift, ...] = ()
+    """Drift that an earlier pass wrote down to put it back, and did not get to report on."""
+    runtime: RuntimeFindings | None = None
+    """What pods serve; None where nobody asks."""
+    runtime_healed: tuple[RuntimeDifference, ...] = ()
+    """What they serve as declared again since the last pass."""
+    cache: CacheProgress | None = None
+    head: ModelHead | None = None
+    """What is known of the branch of the model; None where nobody asks."""
+
+    @property
+    def waits_for_model(self) -> bool:
+        """True while a Deployment is left alone until its model is there."""
+        return self.cache is not None and bool(self.cache.waiting)
+
+    @cached_property
+    def primary(self) -> RolloutStatus | None:
+        return rollout_of(self.live.get(ChildRole.PRIMARY))
+
+    @property
+    def unread(self) -> bool:
+        """True when the primary could not be read."""
+        return ChildRole.PRIMARY in self.errors and self.primary is None
+
+    @property
+    def asleep(self) -> bool:
+        """True when it has no replicas because nobody asks."""
+        to_rest = self.idle is not None and self.idle.asleep
+        return to_rest and self.primary is not None and self.primary.desired == 0
+
+    @property
+    def policy(self) -> OnDrift:
+        return self.service.spec.on_drift or OnDrift.RECONCILE
+
+    @cached_property
+    def left(self) -> list[ChildDecision]:
+        """The children whose drift stays on purpose."""
+        return [each for each in self.children if each.leaves_drift]
+
+    @property
+    def served_otherwise(self) -> tuple[RuntimeDifference, ...]:
+        """What pods serve otherwise than declared, and goes on to be served so."""
+        found = self.runtime
+        if found is None or (self.policy is OnDrift.RECONCILE and not found.left):
+            return ()
+        return found.differences
 
 
-def make_status(inputs: StatusInputs) -> InferenceServiceStatus:
-    """Describe a service that is valid."""
+def make_status(inputs: StatusInputs) -> tuple[InferenceServiceStatus, ConditionReports]:
+    """Describe a service that is valid: its status, and the conditions of it as values."""
     service = inputs.service
     old = service.status or InferenceServiceStatus()
-    primary = rollout_of(inputs.live.get(ChildRole.PRIMARY))
-    unread = ChildRole.PRIMARY in inputs.errors and primary is None
-    made = _conditions(inputs, primary, unread=unread)
-    conditions = date_conditions(made, service, inputs.now)
-    ready = next(each for each in conditions if each.type == "Ready")
-    split = inputs.split
-    return InferenceServiceStatus(
+    primary, unread = inputs.primary, inputs.unread
+    reports = _report_conditions(inputs)
+    ready, split = reports["Ready"], inputs.split
+    status = InferenceServiceStatus(
         ready=ready.status == TRUE,
         replicas=old.replicas if unread else primary.desired if primary else 0,
         ready_replicas=old.ready_replicas if unread else primary.ready if primary else 0,
@@ -111,49 +193,102 @@ def make_status(inputs: StatusInputs) -> InferenceServiceStatus:
         observed_generation=service.generation or None,
         canary_weight=split.weight if split.mode is not SplitMode.NONE else None,
         split_mode=str(split.mode),
-        drift=_drift_count(inputs.children),
+        drift=_drift_count(inputs),
+        runtime=(inputs.runtime.differences or None) if inputs.runtime else None,
+        hardware=hardware_failures(inputs.pods.problems) or None,
         url=_url(service, inputs.gateway),
-        plan=plan_lines(each for each in inputs.children if each.action is DecisionAction.PLAN)
-        or None,
+        model=_model(inputs),
+        plan=_plan(inputs) or None,
         canary=inputs.canary,
         applied=tuple(
             AppliedChild(child=child, digest=digest)
             for child, digest in sorted(inputs.applied.items())
         )
         or None,
-        conditions=conditions,
+        conditions=_date_conditions(reports.values(), service, inputs.now),
     )
+    return status, reports
+
+
+def _plan(inputs: StatusInputs) -> tuple[str, ...]:
+    plan = plan_lines(make_dry_run_plan(inputs.children))
+    if inputs.policy is OnDrift.DRY_RUN:
+        plan += runtime_plan_lines(inputs.served_otherwise)
+    return plan
+
+
+def _model(inputs: StatusInputs) -> ModelStatus | None:
+    """What the model was resolved to: what was known before stays while it is downloaded anew."""
+    resolved = resolved_model(inputs.service)
+    if resolved is None:
+        return None
+    old = inputs.service.status.model if inputs.service.status else None
+    if old is not None and (old.ref, old.revision) != (resolved.ref, resolved.revision):
+        old = None
+    found = resolved
+    if inputs.cache is not None:
+        found = inputs.cache.model or old or resolved
+    head = inputs.head
+    if head is None:
+        return replace(found, branch=None, head=None, head_digest=None)
+    if head.found is None and old is not None and old.branch == head.branch:
+        # What the hub told last stays to be read while it tells nothing.
+        return replace(found, branch=old.branch, head=old.head, head_digest=old.head_digest)
+    commit, digest = (head.found.commit, head.found.digest) if head.found else (None, None)
+    branch = head.branch if head.asked else None
+    return replace(found, branch=branch, head=commit, head_digest=digest)
 
 
 def make_refused_status(
     service: InferenceService, error: InvalidSpec, now: datetime
-) -> InferenceServiceStatus:
+) -> tuple[InferenceServiceStatus, ConditionReports]:
     """Describe a service that cannot be served as it stands. What runs, goes on running."""
-    old = service.status or InferenceServiceStatus()
     message = truncate(" ".join(str(problem) for problem in error.problems) or str(error))
-    anew = ("Ready", "UpToDate", "DriftDetected")
-    kept = tuple(each for each in old.conditions if each.type not in anew)
-    made = (
-        _condition("Ready", FALSE, "InvalidSpec", message),
-        _condition(
-            "UpToDate", FALSE, "InvalidSpec", "The spec was refused, so nothing was changed."
-        ),
-        _condition(
-            "DriftDetected", UNKNOWN, "InvalidSpec", "The spec was refused, so nobody looked."
-        ),
+    details = (error.happened, *error.problems)
+    return _make_unserved_status(service, ConditionReason.INVALID_SPEC, message, now, details)
+
+
+def _make_unserved_status(
+    service: InferenceService,
+    reason: ConditionReason,
+    message: str,
+    now: datetime,
+    details: Iterable[object] = (),
+) -> tuple[InferenceServiceStatus, ConditionReports]:
+    old = service.status or InferenceServiceStatus()
+    untouched = "The spec was refused, so nothing was changed."
+    unseen = "The spec was refused, so nobody looked."
+    reports = _by_type(
+        _report("Ready", FALSE, reason, message, details),
+        _report("UpToDate", FALSE, reason, untouched),
+        _report("DriftDetected", UNKNOWN, reason, unseen),
     )
-    return replace(
+    kept = tuple(each for each in old.conditions if each.type not in reports)
+    status = replace(
         old,
         ready=False,
         message=message,
         drift=None,
         observed_generation=service.generation or None,
-        conditions=date_conditions((*made, *kept), service, now),
+        conditions=_date_conditions((*reports.values(), *kept), service, now),
     )
+    return status, reports
 
 
-def date_conditions(
-    made: Sequence[Condition], service: InferenceService, now: datetime
+def make_missing_kind_status(
+    service: InferenceService, now: datetime
+) -> tuple[InferenceServiceStatus, ConditionReports]:
+    """Describe a service of several nodes in a cluster that has no LeaderWorkerSets."""
+    message = (
+        f"nodes: {service.spec.nodes} needs LeaderWorkerSets (leaderworkerset.x-k8s.io/v1), and "
+        "the cluster does not serve them. Nothing was created or changed. Install LeaderWorkerSet "
+        "0.9 or later, or leave nodes out."
+    )
+    return _make_unserved_status(service, ConditionReason.MULTI_NODE_NOT_INSTALLED, message, now)
+
+
+def _date_conditions(
+    made: Iterable[ConditionReport | Condition], service: InferenceService, now: datetime
 ) -> tuple[Condition, ...]:
     """Date conditions: the time moves only when the status does."""
     old = {each.type: each for each in service.status.conditions} if service.status else {}
@@ -163,8 +298,11 @@ def date_conditions(
         before = old.get(each.type)
         kept = before.last_transition_time if before and before.status == each.status else None
         dated.append(
-            replace(
-                each,
+            Condition(
+                type=each.type,
+                status=each.status,
+                reason=each.reason,
+                message=each.message,
                 observed_generation=service.generation or None,
                 last_transition_time=kept or stamp,
             )
@@ -172,164 +310,192 @@ def date_conditions(
     return tuple(dated)
 
 
-def _conditions(
-    inputs: StatusInputs, primary: RolloutStatus | None, *, unread: bool
-) -> tuple[Condition, ...]:
-    available = _available(inputs, primary, unread=unread)
-    progressing = _progressing(primary, unread=unread)
-    up_to_date = _up_to_date(inputs, primary, unread=unread)
+def _report_conditions(inputs: StatusInputs) -> ConditionReports:
+    available = _available(inputs)
+    up_to_date = _up_to_date(inputs)
     routes = _routes(inputs)
-    degraded = _degraded(inputs, primary)
-    left = [each for each in inputs.children if each.leaves_drift]
+    degraded = _degraded(inputs)
     # Drift that the policy leaves keeps nobody from being served; where it does, it is `fail`.
-    needed = (
+    needed: tuple[ConditionReport, ...] = (
         (available, routes)
-        if left and up_to_date.reason == _DRIFTED
+        if up_to_date.reason == ConditionReason.DRIFTED and _leaves_drift(inputs)
         else (available, up_to_date, routes)
     )
+    if inputs.asleep:
+        needed = tuple(each for each in needed if each is not available)
     made = [
-        _ready(inputs, primary, needed, degraded),
+        _ready(inputs, needed, degraded),
         available,
         up_to_date,
-        progressing,
+        _progressing(inputs),
         routes,
     ]
     if inputs.service.spec.canary is not None:
         made.append(_canary(inputs))
-    if inputs.service.spec.autoscaled or inputs.other_autoscaler:
+    if inputs.service.spec.scales_by_load or inputs.other_autoscaler:
         made.append(_autoscaling(inputs))
-    made += [_drift(inputs), degraded, *_reconciling(inputs)]
-    return tuple(made)
+    if inputs.cache is not None:
+        made.append(_model_cached(inputs.cache))
+    made += _model_moved(inputs)
+    if inputs.idle is not None:
+        made.append(_scaled_to_zero(inputs, inputs.idle))
+    made += [
+        _drift(inputs),
+        degraded,
+        *_runtime(inputs),
+        *_suspended(inputs),
+        *_reconciling(inputs),
+    ]
+    return _by_type(*made)
+
+
+def _leaves_drift(inputs: StatusInputs) -> bool:
+    """True when drift stays because the policy says so, and everything else is as declared."""
+    leaves_served = bool(inputs.served_otherwise) and inputs.policy in (
+        OnDrift.WARN,
+        OnDrift.DRY_RUN,
+    )
+    return bool(inputs.left) or leaves_served
 
 
 def _ready(
-    inputs: StatusInputs,
-    primary: RolloutStatus | None,
-    needed: Sequence[Condition],
-    degraded: Condition,
-) -> Condition:
+    inputs: StatusInputs, needed: Sequence[ConditionReport], degraded: ConditionReport
+) -> ConditionReport:
     drifted = [each for each in inputs.children if each.action is DecisionAction.REFUSE]
     if drifted:
-        return _condition("Ready", FALSE, "Drifted", describe_drift(drifted))
-    if degraded.status == TRUE:
-        return _condition("Ready", FALSE, degraded.reason, degraded.message)
+        return _report("Ready", FALSE, ConditionReason.DRIFTED, describe_drift(drifted))
+    if inputs.served_otherwise and inputs.policy is OnDrift.FAIL:
+        return _report("Ready", FALSE, ConditionReason.DRIFTED, _describe_served(inputs))
+    # A pod that does not stay ready may be ready now, and then the service is.
+    if degraded.status == TRUE and degraded.reason != ConditionReason.PODS_FLAPPING:
+        return _report("Ready", FALSE, degraded.reason, degraded.message)
     for status in (FALSE, UNKNOWN):
         for each in needed:
             if each.status == status:
-                return _condition("Ready", status, each.reason, each.message)
-    counted = _describe_rollout(primary)
-    if primary is not None and not primary.complete:
-        return _condition("Ready", FALSE, "ReplicasNotReady", counted)
-    word = _drift_count(inputs.children)
+                return _report("Ready", status, each.reason, each.message)
+    if inputs.asleep and inputs.idle is not None:
+        resting = _scaled_to_zero(inputs, inputs.idle)
+        if not inputs.idle.wakeable:
+            return _report("Ready", FALSE, "NoDataPlane", resting.message)
+        return _report("Ready", TRUE, ConditionReason.SCALED_TO_ZERO, resting.message)
+    counted = _describe_rollout(inputs.primary)
+    if inputs.primary is not None and not inputs.primary.complete:
+        return _report("Ready", FALSE, "ReplicasNotReady", counted)
+    word = _drift_count(inputs)
     be = "is" if word == "1 field" else "are"
-    left = (
-        f" {word} {be} not as declared."
-        if [each for each in inputs.children if each.leaves_drift]
-        else ""
-    )
-    return _condition("Ready", TRUE, "Serving", counted + left)
+    left = f" {word} {be} not as declared." if inputs.left or inputs.served_otherwise else ""
+    return _report("Ready", TRUE, "Serving", counted + left)
 
 
-def _available(inputs: StatusInputs, primary: RolloutStatus | None, *, unread: bool) -> Condition:
-    if unread:
-        return _condition("Available", UNKNOWN, "ApiError", _said(inputs.errors[ChildRole.PRIMARY]))
+def _available(inputs: StatusInputs) -> ConditionReport:
+    if inputs.unread:
+        return _report("Available", UNKNOWN, "ApiError", _said(inputs.errors[ChildRole.PRIMARY]))
     canary = rollout_of(inputs.live.get(ChildRole.CANARY)) if inputs.split.weight else None
-    serving = sum(each.available for each in (primary, canary) if each is not None)
+    if inputs.asleep:
+        message = "It has no replicas while nobody asks."
+        return _report("Available", FALSE, ConditionReason.SCALED_TO_ZERO, message)
+    serving = sum(each.available for each in (inputs.primary, canary) if each is not None)
     if serving:
-        return _condition("Available", TRUE, "Serving", f"{_pods(serving)} answering.")
-    return _condition("Available", FALSE, "NoReplicaReady", _with("No replica is ready.", inputs))
+        return _report("Available", TRUE, "Serving", f"{_pods(serving)} answering.")
+    return _report("Available", FALSE, "NoReplicaReady", _with("No replica is ready.", inputs))
 
 
-def _progressing(primary: RolloutStatus | None, *, unread: bool) -> Condition:
-    if unread:
-        return _condition("Progressing", UNKNOWN, "ApiError", "The primary could not be read.")
+def _progressing(inputs: StatusInputs) -> ConditionReport:
+    primary = inputs.primary
+    if inputs.unread:
+        return _report("Progressing", UNKNOWN, "ApiError", "The primary could not be read.")
     if primary is None:
-        return _condition("Progressing", FALSE, "NotStarted", "There is no primary yet.")
+        return _report("Progressing", FALSE, "NotStarted", "There is no primary yet.")
     if primary.stuck:
-        return _condition("Progressing", FALSE, "Stuck", _clean(primary.stuck))
+        return _report("Progressing", FALSE, "Stuck", _clean(primary.stuck))
     if primary.rolling:
-        return _condition("Progressing", TRUE, "RollingOut", _describe_rollout(primary))
+        return _report("Progressing", TRUE, "RollingOut", _describe_rollout(primary))
     if not primary.complete:
-        return _condition("Progressing", TRUE, "Starting", _describe_rollout(primary))
-    return _condition("Progressing", FALSE, "Done", _describe_rollout(primary))
+        return _report("Progressing", TRUE, "Starting", _describe_rollout(primary))
+    return _report("Progressing", FALSE, "Done", _describe_rollout(primary))
 
 
-def _up_to_date(inputs: StatusInputs, primary: RolloutStatus | None, *, unread: bool) -> Condition:
+def _up_to_date(inputs: StatusInputs) -> ConditionReport:
+    primary, left, policy = inputs.primary, inputs.left, inputs.policy
     foreign = [each for each in inputs.children if each.reason is Reason.FOREIGN]
     if foreign:
-        return _condition("UpToDate", FALSE, "ForeignObject", describe_foreign(foreign))
+        owners = [(each.ref, controller_of(each.live or {})) for each in foreign]
+        message = describe_foreign(foreign)
+        return _report("UpToDate", FALSE, ConditionReason.FOREIGN_OBJECT, message, owners)
     refused = [each for each in inputs.children if each.action is DecisionAction.REFUSE]
     if refused:
-        return _condition("UpToDate", FALSE, "Drifted", describe_drift(refused))
+        return _report("UpToDate", FALSE, ConditionReason.DRIFTED, describe_drift(refused))
     denied = _refused_writes(inputs.children)
     if denied:
-        message = " ".join(_said(each.error) for each in denied if each.error is not None)
-        return _condition("UpToDate", FALSE, REFUSED, truncate(message))
-    if unread or inputs.errors:
+        errors = [each.error for each in denied if each.error is not None]
+        message = truncate(" ".join(map(_said, errors)))
+        said = [(each.code, each.happened) for each in errors]
+        return _report("UpToDate", FALSE, ConditionReason.WRITE_REFUSED, message, said)
+    if inputs.errors:
         first = next(iter(inputs.errors.values()))
-        return _condition("UpToDate", UNKNOWN, "ApiError", _said(first))
+        return _report("UpToDate", UNKNOWN, "ApiError", _said(first))
+    if inputs.cache is not None and inputs.waits_for_model:
+        return _report("UpToDate", FALSE, inputs.cache.reason, inputs.cache.message)
     altered = [each for each in inputs.children if each.altered]
     if altered:
-        return _condition("UpToDate", FALSE, "AlteredByAdmission", describe_altered(altered))
+        return _report("UpToDate", FALSE, ConditionReason.ALTERED, describe_altered(altered))
     fights = [each for each in inputs.children if each.fight_until is not None]
     if fights:
-        return _condition("UpToDate", FALSE, FIGHTING, describe_fights(fights))
+        return _report("UpToDate", FALSE, ConditionReason.FIGHTING, describe_fights(fights))
+    if inputs.scaler_problem is not None:
+        message = _SCALER_PROBLEMS[inputs.scaler_problem]
+        return _report("UpToDate", FALSE, inputs.scaler_problem, message)
     waiting = [each for each in inputs.children if each.action is DecisionAction.WAIT]
     if waiting:
         names = ", ".join(f"{each.ref.kind} {each.ref.name}" for each in waiting)
-        return _condition("UpToDate", FALSE, "Waiting", f"{names} is being deleted.")
+        return _report("UpToDate", FALSE, "Waiting", f"{names} is being deleted.")
+    postponed = [each.ref for each in inputs.children if each.postponed]
+    if postponed or inputs.to_remove:
+        message = describe_postponed(postponed, inputs.to_remove)
+        return _report("UpToDate", FALSE, ConditionReason.SUSPENDED, message)
     if any(each.action is DecisionAction.PLAN and each.pending for each in inputs.children):
         message = "The new declaration waits until the drift is over; status.plan has both."
-        return _condition("UpToDate", FALSE, "Planned", message)
-    policy = inputs.service.spec.on_drift or OnDrift.RECONCILE
-    left = [each for each in inputs.children if each.leaves_drift]
+        return _report("UpToDate", FALSE, "Planned", message)
+    if any(each.reason is Reason.HELD for each in left):
+        message = f"{describe_drift(left)} {LEFT_SUSPENDED}"
+        return _report("UpToDate", FALSE, ConditionReason.DRIFTED, message)
     if left and policy in _LEFT:
-        return _condition("UpToDate", FALSE, _DRIFTED, f"{describe_drift(left)} {_LEFT[policy][1]}")
+        message = f"{describe_drift(left)} {_LEFT[policy][1]}"
+        return _report("UpToDate", FALSE, ConditionReason.DRIFTED, message)
+    if inputs.served_otherwise and policy is not OnDrift.IGNORE:
+        message = truncate(f"{_describe_served(inputs)} {_runtime_follows(inputs)}")
+        return _report("UpToDate", FALSE, ConditionReason.DRIFTED, message)
     if inputs.service.unknown:
-        return _condition(
-            "UpToDate", UNKNOWN, UNKNOWN_FIELDS, _describe_unknown_fields(inputs.service)
-        )
+        unknown = inputs.service.unknown
+        message = describe_unknown_fields(inputs.service.unknown)
+        return _report("UpToDate", UNKNOWN, ConditionReason.UNKNOWN_FIELDS, message, unknown)
     if primary is None or primary.rolling:
-        return _condition("UpToDate", FALSE, "RollingOut", _describe_rollout(primary))
+        return _report("UpToDate", FALSE, ConditionReason.ROLLING_OUT, _describe_rollout(primary))
     if left:
         drift = describe_drift(left)
         message = f"Everything declared is in place, but for what onDrift: ignore leaves. {drift}"
-        return _condition("UpToDate", TRUE, "DriftIgnored", truncate(message))
+        return _report("UpToDate", TRUE, "DriftIgnored", truncate(message))
     lent = describe_delegated(inputs.children)
     if lent:
         message = f"Everything declared is in place, but for what is left to others. {lent}"
-        return _condition("UpToDate", TRUE, "Delegated", truncate(message))
-    return _condition("UpToDate", TRUE, "AsDeclared", "Everything declared is in place.")
+        return _report("UpToDate", TRUE, "Delegated", truncate(message))
+    return _report("UpToDate", TRUE, "AsDeclared", "Everything declared is in place.")
 
 
-def _describe_unknown_fields(service: InferenceService) -> str:
-    names = ", ".join(service.unknown[:_MAX_FIELDS])
-    more = (
-        f" and {len(service.unknown) - _MAX_FIELDS} more"
-        if len(service.unknown) > _MAX_FIELDS
-        else ""
-    )
-    return truncate(
-        f"This version of the operator does not know {names}{more}, so nobody looked at what is"
-        " declared there. What it knows is kept as it was written, and nothing new is rolled out."
-        " Upgrade the operator, or take the fields out."
-    )
-
-
-def _routes(inputs: StatusInputs) -> Condition:
+def _routes(inputs: StatusInputs) -> ConditionReport:
     if inputs.gateway is None:
         if ChildRole.ENTRY_SERVICE in inputs.live:
             message = "Requests go through the Service; no gateway is set up."
-            return _condition("RoutesReady", TRUE, "ServiceOnly", message)
-        return _condition("RoutesReady", FALSE, "NotCreated", "The Service is not there yet.")
+            return _report("RoutesReady", TRUE, "ServiceOnly", message)
+        return _report("RoutesReady", FALSE, "NotCreated", "The Service is not there yet.")
     route = inputs.live.get(ChildRole.ROUTE)
     if route is not None and route_accepted(route):
-        return _condition("RoutesReady", TRUE, "Accepted", "The gateway took over the route.")
+        return _report("RoutesReady", TRUE, "Accepted", "The gateway took over the route.")
     message = "The gateway has not accepted the route as it stands now."
-    return _condition("RoutesReady", FALSE, "NotAccepted", message)
+    return _report("RoutesReady", FALSE, "NotAccepted", message)
 
 
-def _canary(inputs: StatusInputs) -> Condition:
+def _canary(inputs: StatusInputs) -> ConditionReport:
     rollout = rollout_of(inputs.live.get(ChildRole.CANARY))
     weight = inputs.service.spec.canary.weight if inputs.service.spec.canary else 0
     share = f"It gets {inputs.split.weight} % of the requests; {weight} % is declared."
@@ -337,106 +503,318 @@ def _canary(inputs: StatusInputs) -> Condition:
     message = inputs.canary_message or share
     if rollout is None:
         message = inputs.canary_message or "There is no canary now."
-        return _condition("CanaryReady", FALSE, reason or "NotCreated", message)
+        return _report("CanaryReady", FALSE, reason or "NotCreated", message)
     message = f"{_describe_rollout(rollout)} {message}"
     if not rollout.complete:
-        return _condition("CanaryReady", FALSE, reason or "NotReady", message)
-    return _condition("CanaryReady", TRUE, reason or "Serving", message)
+        return _report("CanaryReady", FALSE, reason or "NotReady", message)
+    return _report("CanaryReady", TRUE, reason or "Serving", message)
 
 
-def _autoscaling(inputs: StatusInputs) -> Condition:
+def _model_cached(cache: CacheProgress) -> ConditionReport:
+    status = TRUE if cache.complete else FALSE
+    return _report("ModelCached", status, cache.reason, truncate(cache.message))
+
+
+def _model_moved(inputs: StatusInputs) -> list[ConditionReport]:
+    """Say whether the branch of the model went on without it. Nothing is done about that."""
+    head, model = inputs.head, _model(inputs)
+    if head is None or model is None:
+        return []
+    if not head.asked:
+        old = inputs.service.status.model if inputs.service.status else None
+        before = condition_of(inputs.service.status, "ModelMoved")
+        same = old is not None and old == model
+        # What was said before a restart holds until the hub was asked again.
+        kept = before if same else None
+        return [_report(kept.type, kept.status, kept.reason, kept.message)] if kept else []
+    if head.found is None:
+        message = truncate(_clean(f"Whether {head.branch} moved is not known: {head.message}"))
+        return [_report("ModelMoved", UNKNOWN, head.reason or "", message)]
+    commit, now = model.commit, head.found.commit
+    repo = model.ref.partition(":")[0]
+    details = (commit, now)
+    if commit is None:
+        why = f"{model.revision} is no commit, and without a cache each start takes the newest."
+        if inputs.service.spec.cache is not None:
+            why = "nothing says which commit the cache holds."
+        message = f"{head.branch} of {repo} is at {now}, and what is served is not known: {why}"
+        return [_report("ModelMoved", UNKNOWN, ConditionReason.NOT_RESOLVED, message, details)]
+    if commit == now:
+        message = f"{commit} is the head of {head.branch} of {repo}."
+        return [_report("ModelMoved", FALSE, ConditionReason.AT_HEAD, message, details)]
+    pinned = model.revision == commit
+    if pinned and not head.found.has_pin:
+        message = (
+            f"{head.branch} of {repo} is at {now}, and {commit} is pinned, which is not among the "
+            "commits that the hub lists for it: whether one follows from the other is not known."
+        )
+        return [_report("ModelMoved", UNKNOWN, ConditionReason.NOT_ON_BRANCH, message, details)]
+    message = (
+        f"{head.branch} of {repo} is at {now} now, and {commit} is "
+        f"{'pinned' if pinned else 'downloaded'}. Nothing is restarted or downloaded for that. "
+        "To serve it, give that commit as modelRevision."
+    )
+    return [_report("ModelMoved", TRUE, ConditionReason.HEAD_MOVED, message, details)]
+
+
+def _autoscaling(inputs: StatusInputs) -> ConditionReport:
     if inputs.other_autoscaler:
         message = (
             f"{inputs.other_autoscaler} scales the primary too, so its number of replicas is left"
             " alone. Delete it, or leave minReplicas and maxReplicas out."
         )
-        return _condition("AutoscalingReady", FALSE, "AnotherAutoscaler", message)
+        return _report("AutoscalingReady", FALSE, "AnotherAutoscaler", message)
+    if inputs.scaler_problem is not None:
+        message = _SCALER_PROBLEMS[inputs.scaler_problem]
+        return _report("AutoscalingReady", FALSE, inputs.scaler_problem, message)
+    if inputs.asleep:
+        message = "The autoscaler rests while there are no replicas."
+        return _report("AutoscalingReady", FALSE, ConditionReason.SCALED_TO_ZERO, message)
     live = inputs.live.get(ChildRole.AUTOSCALER)
     if live is None:
-        return _condition("AutoscalingReady", FALSE, "NotCreated", "There is no autoscaler yet.")
+        return _report("AutoscalingReady", FALSE, "NotCreated", "There is no autoscaler yet.")
+    if live.get("kind") == SCALED_OBJECT[1]:
+        return _keda_ready(live)
     for name in ("AbleToScale", "ScalingActive"):
         found = conditions_of(live).get(name)
         if found is None:
-            return _condition("AutoscalingReady", UNKNOWN, "NotReported", "It has not said so yet.")
+            return _report("AutoscalingReady", UNKNOWN, "NotReported", "It has not said so yet.")
         if found.get("status") != TRUE:
             message = _clean(str(found.get("message") or ""))
-            return _condition("AutoscalingReady", FALSE, str(found.get("reason") or name), message)
-    return _condition("AutoscalingReady", TRUE, "Scaling", "The autoscaler gets its metrics.")
+            return _report("AutoscalingReady", FALSE, str(found.get("reason") or name), message)
+    return _report("AutoscalingReady", TRUE, "Scaling", "The autoscaler gets its metrics.")
 
 
-_AGAIN = "It was created again."
+def _keda_ready(live: Fields) -> ConditionReport:
+    found = conditions_of(live)
+    if found.get("Paused", {}).get("status") == TRUE:
+        message = _clean(str(found["Paused"].get("message") or "KEDA was told to pause."))
+        return _report("AutoscalingReady", FALSE, "Paused", message)
+    ready = found.get("Ready", {})
+    if ready.get("status") == TRUE:
+        return _report("AutoscalingReady", TRUE, "Scaling", "KEDA gets its metrics.")
+    if ready.get("status") != FALSE:
+        return _report("AutoscalingReady", UNKNOWN, "NotReported", "KEDA has not said so yet.")
+    message = _clean(str(ready.get("message") or ""))
+    return _report("AutoscalingReady", FALSE, str(ready.get("reason") or "NotReady"), message)
+
+
+_SCALER_PROBLEMS = {
+    ConditionReason.KEDA_NOT_INSTALLED: "scaler: keda needs KEDA (keda.sh/v1alpha1), and the "
+    "cluster does not serve its ScaledObjects. No autoscaler was made or removed. Install KEDA, or "
+    "choose hpa.",
+    ConditionReason.NO_PROMETHEUS: "KEDA asks a Prometheus for metrics of pods, and the operator "
+    "was told of none. No autoscaler was made or removed. Start the operator with --prometheus, or "
+    "choose hpa.",
+}
 _LEFT = {
-    OnDrift.FAIL: ("Refused", "Nothing was written to it, as onDrift: fail says."),
-    OnDrift.DRY_RUN: ("Planned", "status.plan says what would be put back."),
-    OnDrift.WARN: ("Left", "It was left, as onDrift: warn says."),
+    OnDrift.FAIL: (ConditionReason.REFUSED, "Nothing was written to it, as onDrift: fail says."),
+    OnDrift.DRY_RUN: (ConditionReason.PLANNED, "status.plan says what would be put back."),
+    OnDrift.WARN: (ConditionReason.LEFT, "It was left, as onDrift: warn says."),
 }
 
 
-def _drift(inputs: StatusInputs) -> Condition:
+def _runtime(inputs: StatusInputs) -> list[ConditionReport]:
+    """Whether pods serve what is declared, by their engines' own word. Unknown is not in sync."""
+    found = inputs.runtime
+    if found is None:
+        return []
+    if found.differences:
+        message = truncate(f"{_describe_served(inputs)} {_runtime_follows(inputs)}")
+        drift = ConditionReason.RUNTIME
+        return [_report("RuntimeVerified", FALSE, drift, message, found.differences)]
+    if found.unknown or found.unknown_fields:
+        why = "NotAsked" if found.unknown else "Unreported"
+        return [_report("RuntimeVerified", UNKNOWN, why, describe_unverified(found))]
+    fields = dict.fromkeys(each.field for pod in found.pods for each in pod.comparisons)
+    served = f"{_pods(len(found.pods))} serving what is declared: {', '.join(fields)}."
+    return [_report("RuntimeVerified", TRUE, "AsDeclared", served)]
+
+
+def _describe_served(inputs: StatusInputs) -> str:
+    differences = inputs.runtime.differences if inputs.runtime else ()
+    return describe_drifts(runtime_drifts(inputs.service, differences))
+
+
+def _runtime_follows(inputs: StatusInputs) -> str:
+    if inputs.policy is OnDrift.RECONCILE:
+        left = inputs.runtime.left if inputs.runtime else ()
+        return " ".join(left) or "It is being put back."
+    if inputs.policy is OnDrift.IGNORE:
+        return "It is left, as onDrift: ignore says."
+    return _LEFT[inputs.policy][1]
+
+
+def _drift(inputs: StatusInputs) -> ConditionReport:
+    """Drift of the objects first; what pods serve where all objects are as they should be."""
+    found = _object_drift(inputs)
+    differences = inputs.runtime.differences if inputs.runtime else ()
+    if found.status == TRUE or not (differences or inputs.runtime_healed):
+        return found
+    drifts = runtime_drifts(inputs.service, differences or inputs.runtime_healed)
+    if not differences:
+        return _report_drift(FALSE, ConditionReason.HEALED, drifts, PUT_BACK)
+    if inputs.policy is OnDrift.IGNORE:
+        return _report("DriftDetected", FALSE, "Ignored", describe_drifts(drifts))
+    report = _report_drift(TRUE, ConditionReason.RUNTIME, drifts, _runtime_follows(inputs))
+    return replace(report, message=truncate(report.message))
+
+
+def _object_drift(inputs: StatusInputs) -> ConditionReport:
     altered = [each for each in inputs.children if each.altered]
     if altered:
-        return _condition("DriftDetected", TRUE, "AlteredByAdmission", describe_altered(altered))
+        paths = [(each.ref, [field.change.path for field in each.altered]) for each in altered]
+        message = describe_altered(altered)
+        return _report("DriftDetected", TRUE, ConditionReason.ALTERED, message, paths)
     fights = [each for each in inputs.children if each.fight_until is not None]
     if fights:
-        return _condition("DriftDetected", TRUE, FIGHTING, describe_fights(fights))
+        rounds = [
+            (each.ref, each.deleted, each.fight_until, change_paths(each.contested))
+            for each in fights
+        ]
+        message = describe_fights(fights)
+        return _report("DriftDetected", TRUE, ConditionReason.FIGHTING, message, rounds)
     drifted = [each for each in inputs.children if _has_drift(each)]
-    policy = inputs.service.spec.on_drift or OnDrift.RECONCILE
+    policy = inputs.policy
     held = [each for each in drifted if each.reason is Reason.UNKNOWN_FIELDS]
     if held and policy is OnDrift.RECONCILE:
-        message = f"{describe_drift(held)} It was left. {_describe_unknown_fields(inputs.service)}"
-        return _condition("DriftDetected", TRUE, UNKNOWN_FIELDS, truncate(message))
+        follows = f"It was left. {describe_unknown_fields(inputs.service.unknown)}"
+        report = _report_drift(TRUE, ConditionReason.UNKNOWN_FIELDS, _drifts(held), follows)
+        return replace(report, message=truncate(report.message), details=inputs.service.unknown)
+    if any(each.reason is Reason.HELD for each in drifted):
+        return _report_drift(TRUE, ConditionReason.LEFT, _drifts(drifted), LEFT_SUSPENDED)
     if drifted and policy is OnDrift.IGNORE:
-        return _condition("DriftDetected", FALSE, "Ignored", describe_drift(drifted))
+        return _report("DriftDetected", FALSE, "Ignored", describe_drift(drifted))
     if drifted and policy is OnDrift.RECONCILE:
-        failed = any(each.error for each in drifted)
-        if inputs.healing or failed:
-            action = "It could not be put back yet." if failed else "It is being put back."
-            return _condition(
-                "DriftDetected", TRUE, "Healing", f"{describe_drift(drifted)} {action}"
-            )
-        return _condition(
-            "DriftDetected", FALSE, "Healed", f"{describe_drift(drifted)} It was put back."
-        )
+        if any(each.error for each in drifted):
+            follows = "It could not be put back yet."
+            return _report_drift(TRUE, ConditionReason.HEALING, _drifts(drifted), follows)
+        if inputs.healing:
+            follows = "It is being put back."
+            return _report_drift(TRUE, ConditionReason.HEALING, _drifts(drifted), follows)
+        follows = f"{PUT_BACK} {describe_costs(drifted)}"
+        return _report_drift(FALSE, ConditionReason.HEALED, _drifts(drifted), follows)
     if drifted:
-        reason, action = _LEFT[policy]
-        return _condition("DriftDetected", TRUE, reason, f"{describe_drift(drifted)} {action}")
+        reason, follows = _LEFT[policy]
+        follows = f"{follows} {describe_costs(drifted)}"
+        return _report_drift(TRUE, reason, _drifts(drifted), follows)
     recreated = [each for each in inputs.children if each.deleted]
     if recreated and any(each.error for each in recreated):
-        message = f"{describe_drift(recreated)} It could not be created again yet."
-        return _condition("DriftDetected", TRUE, "Healing", message)
+        follows = "It could not be created again yet."
+        return _report_drift(TRUE, ConditionReason.HEALING, _drifts(recreated), follows)
     if recreated:
-        return _condition("DriftDetected", FALSE, "Healed", f"{describe_drift(recreated)} {_AGAIN}")
-    before = _before(inputs.service, "DriftDetected")
-    if before is not None and before.reason in ("Healed", "Healing"):
+        follows = f"{RECREATED} {describe_costs(recreated)}"
+        return _report_drift(FALSE, ConditionReason.HEALED, _drifts(recreated), follows)
+    before = condition_of(inputs.service.status, "DriftDetected")
+    if before is not None and before.reason in (ConditionReason.HEALED, ConditionReason.HEALING):
         # What was healed last stays to be read: healing erased every other trace of it.
-        message = before.message.replace("It is being put back.", "It was put back.")
-        return _condition("DriftDetected", FALSE, "Healed", message)
+        if inputs.unfinished:
+            return _report_drift(FALSE, ConditionReason.HEALED, inputs.unfinished, PUT_BACK)
+        return _report("DriftDetected", FALSE, ConditionReason.HEALED, before.message)
     if inputs.service.unknown:
-        message = (
-            f"Nothing has drifted of what is known. {_describe_unknown_fields(inputs.service)}"
-        )
-        return _condition("DriftDetected", UNKNOWN, UNKNOWN_FIELDS, truncate(message))
-    return _condition("DriftDetected", FALSE, "None", "Nothing has drifted.")
+        known = "Nothing has drifted of what is known."
+        message = truncate(f"{known} {describe_unknown_fields(inputs.service.unknown)}")
+        return _report("DriftDetected", UNKNOWN, ConditionReason.UNKNOWN_FIELDS, message)
+    if inputs.waits_for_model and inputs.primary is not None:
+        message = "What runs is not compared until the model that is declared is downloaded."
+        return _report("DriftDetected", UNKNOWN, ConditionReason.DOWNLOADING, message)
+    return _report("DriftDetected", FALSE, "None", "Nothing has drifted.")
 
 
-def _degraded(inputs: StatusInputs, primary: RolloutStatus | None) -> Condition:
+def _drifts(children: Sequence[ChildDecision]) -> tuple[ChildDrift, ...]:
+    return tuple(map(drift_of, children))
+
+
+def _report_drift(
+    status: str, reason: ConditionReason, drifts: tuple[ChildDrift, ...], follows: str
+) -> ConditionReport:
+    return ConditionReport(
+        type="DriftDetected",
+        status=status,
+        reason=reason,
+        message=truncate(f"{describe_drifts(drifts)} {follows}"),
+        drifts=drifts,
+    )
+
+
+def _degraded(inputs: StatusInputs) -> ConditionReport:
+    primary = inputs.primary
     foreign = [each for each in inputs.children if each.reason is Reason.FOREIGN]
     if foreign:
-        return _condition("Degraded", TRUE, "ForeignObject", describe_foreign(foreign))
+        return _report("Degraded", TRUE, ConditionReason.FOREIGN_OBJECT, describe_foreign(foreign))
+    deployments = (inputs.live.get(role) for role in (ChildRole.PRIMARY, ChildRole.CANARY))
+    if refusal := pod_security_refusal(map(rollout_of, deployments)):
+        return _report("Degraded", TRUE, ConditionReason.PODS_REFUSED, _clean(refusal))
     if primary is not None and primary.stuck:
-        return _condition("Degraded", TRUE, "RolloutStuck", _with(_clean(primary.stuck), inputs))
-    if inputs.pod_problems:
-        return _condition("Degraded", TRUE, "PodsFailing", truncate(inputs.pod_problems))
-    return _condition("Degraded", FALSE, "Healthy", "No pod is failing.")
+        return _report("Degraded", TRUE, "RolloutStuck", _with(_clean(primary.stuck), inputs))
+    problems = inputs.pods.problems
+    hardware = any(each.hardware or each.kind is ProblemKind.HARDWARE for each in problems)
+    if inputs.pods.flapping and not hardware:
+        return _report("Degraded", TRUE, ConditionReason.PODS_FLAPPING, describe_pods(inputs.pods))
+    if problems:
+        reason = ConditionReason.PODS_FAILING
+        if hardware:
+            reason = ConditionReason.HARDWARE_FAILING
+        elif all(problem.lasts for problem in problems):
+            reason = ConditionReason.PODS_CANNOT_START
+        return _report("Degraded", TRUE, reason, describe_pods(inputs.pods))
+    if inputs.pods.unread:
+        unread = "The pods could not be listed: whether one of them fails is not known."
+        return _report("Degraded", UNKNOWN, "PodsUnread", unread)
+    if inputs.pods.starting:
+        return _report("Degraded", FALSE, "Healthy", "Pods are starting; none is known to fail.")
+    return _report("Degraded", FALSE, "Healthy", "No pod is failing.")
 
 
-def _reconciling(inputs: StatusInputs) -> list[Condition]:
+def _scaled_to_zero(inputs: StatusInputs, idle: IdleDecision) -> ConditionReport:
+    """Said only of a service that may have no replicas."""
+    if not inputs.asleep:
+        return _report("ScaledToZero", FALSE, idle.reason, _AWAKE[idle.reason])
+    before = condition_of(inputs.service.status, "ScaledToZero")
+    since = inputs.now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    if before is not None and before.status == TRUE:
+        since = before.last_transition_time or since
+    message = f"Scaled to zero since {since}."
+    if idle.wakeable:
+        wakes = "The next request through a data plane starts it; one to its Service does not."
+        return _report("ScaledToZero", TRUE, idle.reason, f"{message} {wakes}")
+    nobody = "No data plane is there to start it: run holdfast serve, or raise minReplicas."
+    return _report("ScaledToZero", TRUE, IdleReason.NO_DATA_PLANE, f"{message} {nobody}")
+
+
+_AWAKE = {
+    IdleReason.REQUESTED: "It was asked, or became ready, less than autoscaling.idleAfter ago.",
+    IdleReason.IDLE: "It is being scaled to zero: nobody asked for autoscaling.idleAfter.",
+    IdleReason.NO_DATA_PLANE: "No data plane is there that would start it again, so it stays up.",
+    IdleReason.CANARY: "It stays up while a canary is declared.",
+}
+
+
+def _suspended(inputs: StatusInputs) -> list[ConditionReport]:
+    """Said only of a service that declares it, so that its end is seen to be one."""
+    given = inputs.service.spec.suspend
+    if given is None:
+        return []
+    details = (given.reason, given.until)
+    if not inputs.suspended:
+        message = (
+            f"suspend.until, {given.until}, has passed, so the service is reconciled. "
+            "Take suspend out of the spec, or give it another end."
+        )
+        reason = ConditionReason.SUSPENSION_ENDED
+        return [_report("Suspended", FALSE, reason, message, details)]
+    end = f"until {given.until}" if given.until else "until suspend is taken out of the spec"
+    message = truncate(_clean(f"Nothing is written to its objects {end}: {given.reason}"))
+    return [_report("Suspended", TRUE, ConditionReason.SUSPENDED, message, details)]
+
+
+def _reconciling(inputs: StatusInputs) -> list[ConditionReport]:
     """Said only when something went wrong: tools that know the name wait while it is True."""
     if not inputs.errors:
         return []
     message = " ".join(f"{role}: {_said(error)}" for role, error in inputs.errors.items())
-    reason = REFUSED if _refused_writes(inputs.children) else "ApiError"
-    return [_condition("Reconciling", FALSE, reason, truncate(message))]
+    reason = ConditionReason.WRITE_REFUSED if _refused_writes(inputs.children) else "ApiError"
+    return [_report("Reconciling", FALSE, reason, truncate(message))]
 
 
 def _refused_writes(children: Sequence[ChildDecision]) -> list[ChildDecision]:
@@ -451,20 +829,10 @@ def _has_drift(child: ChildDecision) -> bool:
     return acts or child.leaves_drift
 
 
-def describe_foreign(foreign: Sequence[ChildDecision]) -> str:
-    """Name the objects that have our names and are not ours."""
-    named = []
-    for each in foreign:
-        by = controller_of(each.live) if each.live else None
-        whose = f"belongs to {by}" if by else "was not made for this service"
-        named.append(f"{each.ref.kind} {each.ref.name} {whose}.")
-    return truncate(" ".join(named) + " It was not touched. Delete it, or rename the service.")
-
-
-def _drift_count(children: Sequence[ChildDecision]) -> str:
+def _drift_count(inputs: StatusInputs) -> str:
     """How many fields are not as declared, in words."""
-    count = sum(len(each.altered) for each in children)
-    for each in children:
+    count = sum(len(each.altered) for each in inputs.children) + len(inputs.served_otherwise)
+    for each in inputs.children:
         fights = each.action is DecisionAction.LEAVE and each.reason is Reason.FIGHT
         if fights or each.leaves_drift or each.action is DecisionAction.REFUSE:
             count += len(each.drifted) or 1
@@ -478,9 +846,10 @@ def _url(service: InferenceService, gateway: Gateway | None) -> str:
     return f"{scheme}://{service.name}.{service.namespace}.{gateway.domain}"
 
 
-def _before(service: InferenceService, kind: str) -> Condition | None:
-    held = service.status.conditions if service.status else ()
-    return next((each for each in held if each.type == kind), None)
+def condition_of(status: InferenceServiceStatus | None, type: str) -> Condition | None:
+    """Return the stored condition of a type."""
+    stored = status.conditions if status else ()
+    return next((each for each in stored if each.type == type), None)
 
 
 def _describe_rollout(rollout: RolloutStatus | None) -> str:
@@ -494,6 +863,8 @@ def _describe_rollout(rollout: RolloutStatus | None) -> str:
             f"A rollout is under way: {rollout.updated} of {rollout.desired} replicas {newest} the"
             f" newest version. {_pods(rollout.ready)} ready."
         )
+    if rollout.desired == rollout.ready == 0:
+        return "It has no replicas."
     if rollout.ready > rollout.desired:
         return f"{_pods(rollout.ready)} ready, {rollout.desired} wanted."
     if rollout.desired == 1:
@@ -510,7 +881,7 @@ def _be(count: int) -> str:
 
 
 def _with(message: str, inputs: StatusInputs) -> str:
-    return truncate(f"{message} {inputs.pod_problems}".strip())
+    return truncate(f"{message} {describe_pods(inputs.pods)}".strip())
 
 
 def _said(error: HoldfastError) -> str:
@@ -521,81 +892,119 @@ def _clean(text: str) -> str:
     return redact(" ".join(text.split()))
 
 
-def _condition(kind: str, status: str, reason: str, message: str) -> Condition:
-    return Condition(type=kind, status=status, reason=reason, message=message)
+def _by_type(*reports: ConditionReport) -> ConditionReports:
+    return {each.type: each for each in reports}
 
 
-ROUTINE_REASONS = frozenset({"Created", "Updated", "Deleted"})
-"""What follows from a declaration by itself. When not all can be told, this is left out first:
-drift, heals, promotions and failures are what people look for afterwards."""
-_BLOCKING_REASONS = ("ForeignObject", REFUSED, UNKNOWN_FIELDS)
-"""Why something is not as declared that people have to do something about."""
-_DRIFT_EVENTS = {
-    "Left": "DriftLeft",
-    "AlteredByAdmission": "AlteredByAdmission",
-    FIGHTING: FIGHTING,
+def _report(
+    type: str, status: str, reason: str, message: str, details: Iterable[object] = ()
+) -> ConditionReport:
+    return ConditionReport(
+        type=type, status=status, reason=reason, message=message, details=tuple(details)
+    )
+
+
+_DRIFT_FACTS: Mapping[str, type[facts.ConditionChanged]] = {
+    ConditionReason.LEFT: facts.DriftLeft,
+    ConditionReason.RUNTIME: facts.RuntimeDrifted,
+    ConditionReason.ALTERED: facts.ChildAltered,
+    ConditionReason.FIGHTING: facts.ChildrenContested,
 }
-"""Reasons of the condition that are told under a name of their own."""
+"""What the drift condition says that is told under a name of its own."""
+_BLOCKING_FACTS: Mapping[str, type[facts.ConditionChanged]] = {
+    ConditionReason.FOREIGN_OBJECT: facts.ForeignObjectFound,
+    ConditionReason.WRITE_REFUSED: facts.WriteRefused,
+    ConditionReason.UNKNOWN_FIELDS: facts.UnknownFieldsFound,
+    ConditionReason.KEDA_NOT_INSTALLED: facts.ScalerBlocked,
+    ConditionReason.NO_PROMETHEUS: facts.ScalerBlocked,
+}
+"""Why something is not as declared that people have to do something about."""
 
 
-def events_of_writes(children: Sequence[ChildDecision]) -> Iterator[Note]:
-    """What was written: each write is a transition of its own."""
+_DOWNLOAD_FACTS: Mapping[str, type[facts.ConditionChanged]] = {
+    ConditionReason.MODEL_COMPLETE: facts.ModelDownloaded,
+    ConditionReason.DOWNLOAD_FAILED: facts.ModelDownloadFailed,
+}
+
+
+def facts_of_writes(children: Sequence[ChildDecision]) -> Iterator[ServiceFact]:
+    """What was written: each write is a fact of its own."""
     for each in children:
         if each.error is not None:
             continue
-        name = f"{each.ref.kind} {each.ref.name}"
         match each.action:
             case DecisionAction.CREATE if each.deleted:
-                message = f"{describe_drift([each])} {_AGAIN}"
-                yield Note(warning=True, reason="DriftHealed", message=message)
+                yield facts.DriftHealed(drift=drift_of(each), cost=each.cost)
             case DecisionAction.CREATE:
-                yield Note(warning=False, reason="Created", message=f"{name} was created.")
+                yield facts.ChildCreated(ref=each.ref)
             case DecisionAction.UPDATE | DecisionAction.UPDATE_AROUND_DRIFT:
-                message = f"{name} was made as declared."
-                yield Note(warning=False, reason="Updated", message=message)
+                asked = any(field.cost for field in each.pending)
+                yield facts.ChildUpdated(ref=each.ref, cost=each.cost if asked else None)
             case DecisionAction.HEAL if each.healed:
-                message = truncate(f"{describe_drift([each], healed=True)} It was put back.")
-                yield Note(warning=True, reason="DriftHealed", message=message)
+                drift = drift_of(each, healed=True)
+                yield facts.DriftHealed(drift=drift, cost=each.cost)
             case _:
                 pass
 
 
-def events_of_transition(
-    before: InferenceServiceStatus | None, after: InferenceServiceStatus
-) -> Iterator[Note]:
-    """What the conditions say that they did not say before."""
+_POD_FAILURES: Mapping[str, type[facts.ConditionChanged]] = {
+    ConditionReason.PODS_FAILING: facts.PodsFailed,
+    ConditionReason.PODS_CANNOT_START: facts.PodsFailed,
+    ConditionReason.PODS_REFUSED: facts.PodsFailed,
+    ConditionReason.PODS_FLAPPING: facts.PodsFlapped,
+    ConditionReason.HARDWARE_FAILING: facts.HardwareFailed,
+}
+
+
+def facts_of_transition(
+    before: InferenceServiceStatus | None, last: ConditionReports, new: ConditionReports
+) -> Iterator[ServiceFact]:
+    """What the conditions say that they did not say before.
+
+    `before` is the status until now, and `last` has the conditions as this process found them
+    last. After a restart only a condition with another reason counts as new.
+    """
     old = {each.type: each for each in before.conditions} if before else {}
-    new = {each.type: each for each in after.conditions}
-    ready, drift = new["Ready"], new.get("DriftDetected")
-    if _said_anew(old, ready):
-        if ready.status == "True":
-            yield Note(warning=False, reason="Ready", message=ready.message)
-        elif ready.reason == "InvalidSpec":
-            yield Note(warning=True, reason="InvalidSpec", message=ready.message)
-        elif _was(old, "Ready", "True"):
-            # A rollout that somebody asked for is no reason to worry.
-            worry = ready.reason != "RollingOut"
-            yield Note(warning=worry, reason="NotReady", message=ready.message)
-    if drift and drift.status == "True" and _changed(old, drift):
-        reason = _DRIFT_EVENTS.get(drift.reason, "DriftDetected")
-        yield Note(warning=True, reason=reason, message=drift.message)
-    up_to_date = new.get("UpToDate")
-    if up_to_date and up_to_date.reason in _BLOCKING_REASONS and _changed(old, up_to_date):
-        yield Note(warning=True, reason=up_to_date.reason, message=up_to_date.message)
 
+    def is_new(report: ConditionReport) -> bool:
+        stored = old.get(report.type)
+        if stored is None or stored.reason != report.reason:
+            return True
+        return last.get(report.type, report) != report
 
-def _said_anew(old: dict[str, Condition], new: Condition) -> bool:
-    """A flip, or another problem of a spec that was refused before."""
-    if new.reason == "InvalidSpec":
-        return _changed(old, new)
-    before = old.get(new.type)
-    return before is None or before.status != new.status
-
-
-def _changed(old: dict[str, Condition], new: Condition) -> bool:
-    before = old.get(new.type)
-    return before is None or (before.reason, before.message) != (new.reason, new.message)
-
-
-def _was(old: dict[str, Condition], kind: str, status: str) -> bool:
-    return kind in old and old[kind].status == status
+    ready, drift, up_to_date = new["Ready"], new["DriftDetected"], new["UpToDate"]
+    was = old["Ready"].status if "Ready" in old else None
+    if ready.reason == ConditionReason.INVALID_SPEC:
+        if is_new(ready):
+            yield facts.SpecRefused(condition=ready)
+    elif ready.reason == ConditionReason.MULTI_NODE_NOT_INSTALLED:
+        if is_new(ready):
+            yield facts.MultiNodeRefused(condition=ready)
+    elif ready.status == TRUE and was != TRUE:
+        yield facts.BecameReady(condition=ready)
+    elif ready.status != TRUE and was == TRUE:
+        rolling = ready.reason == ConditionReason.ROLLING_OUT
+        yield (facts.RolloutStarted if rolling else facts.BecameUnready)(condition=ready)
+    cached = new.get("ModelCached")
+    if cached is not None and cached.reason in _DOWNLOAD_FACTS and is_new(cached):
+        yield _DOWNLOAD_FACTS[cached.reason](condition=cached)
+    moved, moved_before = new.get("ModelMoved"), old.get("ModelMoved")
+    if moved is not None and moved.status == TRUE and moved.details:
+        known = before.model.head if before is not None and before.model is not None else None
+        if moved_before is None or moved_before.status != TRUE or known != moved.details[1]:
+            yield facts.ModelMoved(condition=moved)
+    degraded = new.get("Degraded")
+    if degraded is not None and degraded.reason in _POD_FAILURES:
+        stored = old.get("Degraded")
+        if stored is None or stored.reason != degraded.reason:
+            yield _POD_FAILURES[degraded.reason](condition=degraded)
+    if drift.status == TRUE and is_new(drift):
+        yield _DRIFT_FACTS.get(drift.reason, facts.ChildrenDrifted)(condition=drift)
+    suspended, suspended_before = new.get("Suspended"), old.get("Suspended")
+    if suspended is not None and suspended.status == TRUE:
+        if is_new(suspended):
+            yield facts.ServiceSuspended(condition=suspended)
+    elif suspended_before is not None and suspended_before.status == TRUE:
+        yield facts.ServiceResumed(expired=suspended is not None)
+    if up_to_date.reason in _BLOCKING_FACTS and is_new(up_to_date):
+        yield _BLOCKING_FACTS[up_to_date.reason](condition=up_to_date)

@@ -12,7 +12,16 @@ from holdfast.core.ownership.canonical import value_at
 from holdfast.core.ownership.signals import declare
 from holdfast.core.service import analysis
 from holdfast.core.service.canary import CanaryDecision, advance, promoted
-from holdfast.core.service.children import CANARY, PRIMARY, ROLE_LABEL, Facts, Gateway, manifests
+from holdfast.core.service.children import (
+    CANARY,
+    DEPLOYMENT,
+    LEADER_WORKER_SET,
+    PRIMARY,
+    ROLE_LABEL,
+    Facts,
+    Gateway,
+    manifests,
+)
 from holdfast.core.service.spec import CanaryObservation, CanaryState, InferenceService
 from holdfast.core.service.split import (
     SplitMode,
@@ -37,6 +46,10 @@ from holdfast.reconcile.service.observe import (
 
 ROUTING_ROLES = (ChildRole.PRIMARY, ChildRole.CANARY, ChildRole.ENTRY_SERVICE, ChildRole.ROUTE)
 """What has to have been read before requests are shared out anew."""
+
+
+_WORKLOAD_KINDS = (DEPLOYMENT[1], LEADER_WORKER_SET[1])
+_TEMPLATE_PATHS = (("spec", "template"), ("spec", "leaderWorkerTemplate"))
 
 
 def has_canary(observed: ObservedChildren) -> bool:
@@ -82,12 +95,17 @@ async def advance_canary(
     metrics: MetricSource | None,
     now: datetime,
 ) -> CanaryDecision:
-    """Look at the canary and its router, ask the metric when it is time, and move on."""
+    """Look at the canary and its router, ask the metric when it is time, and move on.
+
+    While the service is suspended, the canary stays where it is.
+    """
     service = observed.service
     memory = service.status.canary if service.status else None
     observation = await _observe_canary(
         observed, gateway, memory, resource_manager=resource_manager
     )
+    if service.spec.suspended(now):
+        return advance(service.spec, memory, observation, now, frozen=True)
     if analysis.is_round_due(service.spec, memory, now):
         question = analysis.metric_query(service)
         value = await metrics.query(question) if metrics and question else None
@@ -96,7 +114,11 @@ async def advance_canary(
 
 
 def render_facts(
-    observed: ObservedChildren, gateway: Gateway | None, move: CanaryDecision | None
+    observed: ObservedChildren,
+    gateway: Gateway | None,
+    move: CanaryDecision | None,
+    *,
+    prometheus: str | None = None,
 ) -> Facts:
     """What the rendering depends on. Without a canary there is nothing to decide."""
     observation = replicas_of(_own(observed, ChildRole.PRIMARY))
@@ -105,7 +127,14 @@ def render_facts(
         spec = observed.service.spec
         declared = None if spec.autoscaled else spec.replicas
         split = TrafficSplit(mode=SplitMode.NONE, primary=declared, canary=None, weight=0)
-        return Facts(gateway=gateway, primary_replicas=observation, split=split, replicas_free=free)
+        return Facts(
+            gateway=gateway,
+            primary_replicas=observation,
+            split=split,
+            replicas_free=free,
+            keda=observed.keda,
+            prometheus=prometheus,
+        )
     return Facts(
         gateway=gateway,
         primary_replicas=observation,
@@ -113,6 +142,8 @@ def render_facts(
         canary_applied=move.apply,
         promoted=move.promoted,
         replicas_free=free,
+        keda=observed.keda,
+        prometheus=prometheus,
     )
 
 
@@ -187,8 +218,8 @@ async def _carries(
     facts = Facts(split=split, promoted=promoted)
     desired = f"{service.name}-{role}"
     for item in manifests(service, facts):
-        if (item["kind"], ref_of(item).name) == ("Deployment", desired):
+        if item["kind"] in _WORKLOAD_KINDS and ref_of(item).name == desired:
             diff = await resource_manager.diff(declare(item, resource_manager.manager), live)
             new = pending_fields(diff)
-            return not any(found.change.path[:2] == ("spec", "template") for found in new)
+            return not any(found.change.path[:2] in _TEMPLATE_PATHS for found in new)
     return False

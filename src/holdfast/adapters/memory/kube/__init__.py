@@ -19,19 +19,15 @@ bookkeeping of `kubectl apply` on the client's side, defaults of fields that Hol
 write, and objects whose owner never existed (a real cluster collects them). Nothing suspends
 but a watch.
 
-`cluster` is the API, `store` keeps the objects, `managed_fields` knows who owns what, `admission`
+`cluster` is the API, `store` keeps the objects, `admission`
 fills in defaults and refuses, `kinds` lists what is served.
 """
 
 from __future__ import annotations
 
 from holdfast.adapters.memory.kube.cluster import MemoryKube, RecordedWrite
-from holdfast.adapters.memory.kube.kinds import (
-    SERVED_KINDS,
-    MemoryKind,
-    OwnershipSchema,
-    custom_kind,
-)
+from holdfast.adapters.memory.kube.kinds import SERVED_KINDS, MemoryKind, custom_kind
+from holdfast.core.ownership.server_side_apply import OwnershipSchema
 
 __all__ = [
     "SERVED_KINDS",

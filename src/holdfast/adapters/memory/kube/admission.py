@@ -16,13 +16,13 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from holdfast.adapters.memory.kube.kinds import Object
 from holdfast.core.custom_resource import GROUP
 from holdfast.core.errors import Problem, ValidationError
+from holdfast.core.ownership.server_side_apply import Object
 from holdfast.core.quantity import parse_quantity
 from holdfast.core.service.spec import KIND
 from holdfast.reconcile.kube import ref_of
-from holdfast.wire.crd import inference_service_crd
+from holdfast.wire.crd import INFERENCE_SERVICE, make_crd
 
 _KINDS_WITH_SPEC = frozenset({"Service", "Pod", "ReplicaSet", "HorizontalPodAutoscaler"})
 
@@ -72,8 +72,8 @@ def _deployment_problems(spec: Object, live: Object | None) -> Iterator[tuple[st
     elif live is not None and live["spec"]["selector"] != spec["selector"]:
         yield "spec.selector", "Invalid value: field is immutable"
     labels = (template.get("metadata") or {}).get("labels") or {}
-    wanted = (spec.get("selector") or {}).get("matchLabels") or {}
-    if any(labels.get(name) != value for name, value in wanted.items()):
+    selected = (spec.get("selector") or {}).get("matchLabels") or {}
+    if any(labels.get(name) != value for name, value in selected.items()):
         yield "spec.template.metadata.labels", "Invalid value: `selector` does not match"
     if not pod.get("containers"):
         yield "spec.template.spec.containers", "Required value"
@@ -134,22 +134,22 @@ def check_schema(item: Object) -> None:
 
 @lru_cache
 def _schema() -> Mapping[str, Any]:  # Any, here and below: a schema, and values under it
-    definition: Any = inference_service_crd()
+    definition: Any = make_crd(INFERENCE_SERVICE)
     found: Mapping[str, Any] = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     known: Mapping[str, Any] = found["properties"]
     return known
 
 
 def _schema_problems(value: Any, schema: Mapping[str, Any], path: str) -> Iterator[Problem]:
-    wanted = schema.get("type")
-    if value is None or wanted is None:
+    expected = schema.get("type")
+    if value is None or expected is None:
         return
-    if type(value) not in _JSON_TYPES[wanted]:
-        yield Problem(field=path, reason=f"expected {wanted}", fix="")
-    elif wanted == "array":
+    if type(value) not in _JSON_TYPES[expected]:
+        yield Problem(field=path, reason=f"expected {expected}", fix="")
+    elif expected == "array":
         for number, item in enumerate(value):
             yield from _schema_problems(item, schema["items"], f"{path}[{number}]")
-    elif wanted == "object" and not schema.get("x-kubernetes-preserve-unknown-fields"):
+    elif expected == "object" and not schema.get("x-kubernetes-preserve-unknown-fields"):
         for name, item in value.items():
             inner = schema.get("properties", {}).get(name, schema.get("additionalProperties"))
             if inner is None:

@@ -6,14 +6,15 @@ import builtins
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from holdfast.adapters.clock import SystemClock
-from holdfast.adapters.memory.kube.kinds import SERVED_KINDS, MemoryKind, Object
-from holdfast.adapters.memory.kube.managed_fields import clone
+from holdfast.adapters.memory.kube.kinds import SERVED_KINDS, MemoryKind
 from holdfast.adapters.memory.kube.store import ObjectStore, is_in_scope
-from holdfast.core.errors import HoldfastError, ValidationError
-from holdfast.core.tree import Fields, parse_pointer
+from holdfast.core.errors import HoldfastError
+from holdfast.core.json_patch import apply_json_patch
+from holdfast.core.ownership.server_side_apply import Object, clone
+from holdfast.core.tree import Fields
 from holdfast.reconcile.kube import (
     ConflictReason,
     KubeConflict,
@@ -28,6 +29,8 @@ from holdfast.reconcile.ports import Clock
 
 @dataclass(slots=True, kw_only=True)
 class _Fault:
+    """What is to fail, once."""
+
     verb: str
     kind: str
     after: int
@@ -35,103 +38,28 @@ class _Fault:
     done: bool
 
 
-class FaultPlan:
-    """What is to fail, each once."""
-
-    def __init__(self) -> None:
-        self._waiting: list[_Fault] = []
-
-    def add(self, verb: str, error: HoldfastError, *, after: int, kind: str, done: bool) -> None:
-        """Let a later call fail."""
-        self._waiting.append(_Fault(verb=verb, kind=kind, after=after, error=error, done=done))
-
-    def raise_due(self, verb: str, kind: str) -> HoldfastError | None:
-        """Raise what this call is to fail with; returned is what it is to fail with when done."""
-        for fault in self._waiting:
-            if fault.verb == verb and fault.kind in ("", kind):
-                if fault.after:
-                    fault.after -= 1
-                    continue
-                self._waiting.remove(fault)
-                if fault.done:
-                    return fault.error
-                raise fault.error
-        return None
-
-
-def apply_json_patch(item: Object, operations: Sequence[Fields]) -> Object:
-    """Return a changed copy. Raises ValidationError when a test fails or a path is not there."""
-    new: Object = clone(item)
-    for operation in operations:
-        try:
-            _apply_operation(new, operation)
-        except (KeyError, IndexError, TypeError, ValueError):
-            raise ValidationError(
-                f"The {operation.get('op')} of {operation.get('path')} cannot be carried out.",
-                hint="Observe again and decide again.",
-            ) from None
-    return new
-
-
-def _apply_operation(item: Object, operation: Fields) -> None:
-    *around, last = parse_pointer(str(operation["path"]))
-    holder: Any = item  # Any: a part of an object
-    for part in around:
-        holder = holder[int(part)] if isinstance(holder, list) else holder[part]
-    value = clone(operation.get("value"))
-    match operation["op"]:
-        case "test":
-            if _value_at(holder, last) != value:
-                raise ValueError("the test failed")
-        case "add" if isinstance(holder, list):
-            holder.insert(len(holder) if last == "-" else int(last), value)
-        case "add":
-            holder[last] = value
-        case "replace":
-            _value_at(holder, last)
-            holder[int(last) if isinstance(holder, list) else last] = value
-        case "remove":
-            del holder[int(last) if isinstance(holder, list) else last]
-        case other:
-            raise ValueError(f"unknown operation {other}")
-
-
-def _value_at(holder: Any, part: str) -> Any:
-    return holder[int(part)] if isinstance(holder, list) else holder[part]
-
-
 REVISION_ANNOTATION = "deployment.kubernetes.io/revision"
 
 
 def write_rollout_status(item: Object, *, ready: int | None, now: str) -> None:
     """Let the newest template have all the pods, so many of them ready."""
-    wanted: int = item["spec"]["replicas"]
-    count = wanted if ready is None else min(ready, wanted)
+    desired: int = item["spec"]["replicas"]
+    count = desired if ready is None else min(ready, desired)
     status: Object = {
         "observedGeneration": item["metadata"]["generation"],
-        "replicas": wanted,
-        "updatedReplicas": wanted,
+        "replicas": desired,
+        "updatedReplicas": desired,
         "readyReplicas": count,
         "availableReplicas": count,
-        "unavailableReplicas": wanted - count,
+        "unavailableReplicas": desired - count,
     }
     status = {name: value for name, value in status.items() if value}
-    done = count == wanted
+    done = count == desired
+    available = "MinimumReplicasAvailable" if done else "MinimumReplicasUnavailable"
+    progress = "NewReplicaSetAvailable" if done else "ReplicaSetUpdated"
     status["conditions"] = [
-        _condition(
-            "Available",
-            done,
-            "MinimumReplicasAvailable" if done else "MinimumReplicasUnavailable",
-            item,
-            now,
-        ),
-        _condition(
-            "Progressing",
-            True,
-            "NewReplicaSetAvailable" if done else "ReplicaSetUpdated",
-            item,
-            now,
-        ),
+        _condition("Available", done, available, item, now),
+        _condition("Progressing", True, progress, item, now),
     ]
     item["status"] = status
     item["metadata"].setdefault("annotations", {}).setdefault(REVISION_ANNOTATION, "1")
@@ -183,20 +111,20 @@ class MemoryKube:
         history: int = 1000,
     ) -> None:
         self._store = ObjectStore(clock=clock or SystemClock(), kinds=kinds, history=history)
-        self._faults = FaultPlan()
+        self._faults: builtins.list[_Fault] = []
         self.writes: builtins.list[RecordedWrite] = []
         """Every write through the port that reached the cluster, dry runs and refusals too."""
 
     async def get(self, ref: ObjectRef) -> Fields | None:
         """Return the object as it is now; see the port."""
-        self._faults.raise_due("get", ref.kind)
+        self._raise_due("get", ref.kind)
         self._store.kind_of(ref.api_version, ref.kind)
         found: Fields | None = clone(self._store.items.get(ref))
         return found
 
     async def list(self, scope: Scope) -> ObjectList:
         """Return every object that matches; see the port."""
-        self._faults.raise_due("list", scope.kind)
+        self._raise_due("list", scope.kind)
         self._store.kind_of(scope.api_version, scope.kind)
         items = sorted(self._store.items.items())
         found = [clone(item) for _, item in items if is_in_scope(item, scope)]
@@ -204,7 +132,7 @@ class MemoryKube:
 
     async def watch(self, scope: Scope, *, version: str) -> AsyncGenerator[WatchEvent, None]:
         """Yield what happens after a version; see the port."""
-        self._faults.raise_due("watch", scope.kind)
+        self._raise_due("watch", scope.kind)
         self._store.kind_of(scope.api_version, scope.kind)
         async with aclosing(self._store.log.follow(scope, version)) as events:
             async for event in events:
@@ -307,19 +235,13 @@ class MemoryKube:
         self._store.log.end(None, kind)
 
     def fail_next(
-        self,
-        verb: str,
-        error: HoldfastError,
-        *,
-        after: int = 0,
-        kind: str = "",
-        done: bool = False,
+        self, verb: str, error: HoldfastError, *, after: int = 0, kind: str = "", done: bool = False
     ) -> None:
         """Let a call of a verb fail, after so many that do not; of one kind if it is named.
 
         With `done`, a write takes effect all the same, as when its answer is lost.
         """
-        self._faults.add(verb, error, after=after, kind=kind, done=done)
+        self._faults.append(_Fault(verb=verb, kind=kind, after=after, error=error, done=done))
 
     def bookmark(self) -> None:
         """Send the current version to every watch."""
@@ -334,6 +256,19 @@ class MemoryKube:
         self._store.version += 1
         self._store.log.forget(self._store.version)
 
+    def _raise_due(self, verb: str, kind: str) -> HoldfastError | None:
+        """Raise what this call is to fail with; returned is what it is to fail with when done."""
+        for fault in self._faults:
+            if fault.verb == verb and fault.kind in ("", kind):
+                if fault.after:
+                    fault.after -= 1
+                    continue
+                self._faults.remove(fault)
+                if fault.done:
+                    return fault.error
+                raise fault.error
+        return None
+
     def _write(
         self,
         verb: str,
@@ -343,7 +278,7 @@ class MemoryKube:
         *,
         dry_run: bool = False,
     ) -> T:
-        late = self._faults.raise_due(verb, ref.kind)
+        late = self._raise_due(verb, ref.kind)
         before = self._store.version
         try:
             answer: T = clone(act())

@@ -1,7 +1,7 @@
 """The objects of the memory cluster, and how each kind of write is carried out.
 
 Defaults, generations, guards, finalizers and garbage collection are here; who owns what is in
-`ownership`. Called by the cluster alone, which copies what it hands out.
+`core/ownership`. Called by the cluster alone, which copies what it hands out.
 """
 
 from __future__ import annotations
@@ -18,13 +18,16 @@ from holdfast.adapters.memory.kube.admission import (
     drop_empty_fields,
     fill_defaults,
 )
-from holdfast.adapters.memory.kube.kinds import MemoryKind, Object
-from holdfast.adapters.memory.kube.managed_fields import (
+from holdfast.adapters.memory.kube.kinds import MemoryKind
+from holdfast.core.errors import HoldfastError, NotFound, ValidationError
+from holdfast.core.ownership.canonical import value_at
+from holdfast.core.ownership.server_side_apply import (
     APPLY,
     UPDATE,
     FieldManager,
     FieldsOwned,
     ManagedFields,
+    Object,
     clone,
     ownership_after_create,
     ownership_after_scale,
@@ -34,7 +37,6 @@ from holdfast.adapters.memory.kube.managed_fields import (
     without_times,
     write_managed_fields,
 )
-from holdfast.core.errors import HoldfastError, NotFound, ValidationError
 from holdfast.reconcile.kube import (
     ConflictReason,
     KindNotServed,
@@ -44,6 +46,7 @@ from holdfast.reconcile.kube import (
     VersionExpired,
     WatchEvent,
     WatchEventType,
+    matches_selector,
     ref_of,
 )
 from holdfast.reconcile.ports import Clock
@@ -138,22 +141,15 @@ def is_in_scope(item: Object | None, scope: Scope) -> bool:
     metadata = item["metadata"]
     if scope.namespace and metadata.get("namespace") != scope.namespace:
         return False
-    labels = metadata.get("labels") or {}
-    return all(_satisfies(labels, each.strip()) for each in scope.labels.split(",") if each)
-
-
-def _satisfies(labels: Object, requirement: str) -> bool:
-    if "(" in requirement or ")" in requirement or " " in requirement:
+    if set("() ") & set(scope.labels):
         raise ValidationError(
-            f"The memory cluster does not know the selector {requirement!r}.",
+            f"The memory cluster does not know the selector {scope.labels!r}.",
             hint="Use equality: a=b, a!=b, a, !a.",
         )
-    if "=" not in requirement:
-        return (requirement.lstrip("!") in labels) is not requirement.startswith("!")
-    name, _, value = requirement.partition("=")
-    if name.endswith("!"):
-        return bool(labels.get(name[:-1]) != value)
-    return bool(labels.get(name) == value.removeprefix("="))
+    wanted = (term.partition("=") for term in filter(None, scope.fields.split(",")))
+    if any(str(value_at(item, tuple(path.split(".")))) != value for path, _, value in wanted):
+        return False
+    return matches_selector(scope.labels, metadata.get("labels") or {})
 
 
 def _event_for(happened: ObjectChange, scope: Scope) -> WatchEvent | None:
@@ -219,7 +215,9 @@ class ObjectStore:
             raise KubeConflict(f"{ref} already exists.", reason=ConflictReason.EXISTS)
         new = self._complete(kind, clone(item), None)
         writer = FieldManager(manager=manager, operation=UPDATE, api_version=kind.api_version)
-        entries = ownership_after_create(_unallocated(new), writer, kind, now=self.now())
+        entries = ownership_after_create(
+            _unallocated(new), writer, kind.schema, now=self.now(), hollow=kind.hollow
+        )
         return self._save(kind, ref, new, None, entries)
 
     def apply(
@@ -235,10 +233,7 @@ class ObjectStore:
         if live is None and subresource:
             raise NotFound(f"There is no {ref}.")
         writer = FieldManager(
-            manager=manager,
-            operation=APPLY,
-            api_version=ref.api_version,
-            subresource=subresource,
+            manager=manager, operation=APPLY, api_version=ref.api_version, subresource=subresource
         )
         try:
             new, entries = server_side_apply(
@@ -246,9 +241,10 @@ class ObjectStore:
                 _applied_part(item, kind, subresource),
                 read_managed_fields(live["metadata"].get("managedFields")) if live else {},
                 writer,
-                kind,
+                kind.schema,
                 force=force,
                 now=self.now(),
+                hollow=kind.hollow,
             )
         except FieldsOwned as owned:
             raise KubeConflict(
@@ -274,10 +270,7 @@ class ObjectStore:
         elif given and not subresource:
             entries = read_managed_fields(given)
         writer = FieldManager(
-            manager=manager,
-            operation=UPDATE,
-            api_version=ref.api_version,
-            subresource=subresource,
+            manager=manager, operation=UPDATE, api_version=ref.api_version, subresource=subresource
         )
         new = self._complete(kind, _undo_forbidden(new, before, kind, subresource), live)
         if entries and subresource == "scale":

@@ -28,6 +28,7 @@ from holdfast.wire.gitops_http_v1 import (
     SyncPlanForm,
 )
 from holdfast.wire.gitops_v1 import ApplicationDriftForm
+from holdfast.wire.plan_v1 import describe_form
 
 _HEADS = ["", "path", "live", "git", "why"]
 _SECRET_MARK = "*"
@@ -105,6 +106,8 @@ def _show_text(screen: Screen, diff: DiffForm, now: datetime) -> None:
         screen.line(f"{one_line(object_name(each.object))}  {each.standing}{drift}{where}")
         if each.owner:
             screen.line(f"  {each.owner} applies it, so it is observed and never written")
+        elif each.standing != "in-sync":
+            screen.line(f"  cost: {describe_form(each.cost)}")
         fields = [field for field in each.fields if field.path]
         if len(fields) < len(each.fields) or not fields:
             screen.line(f"  {_describe_object(each)}")
@@ -211,6 +214,7 @@ def _sync_plan_lines(
         style = _ACTION_STYLES.get(step.action, TextStyle.PLAIN)
         mark = screen.paint(_ACTION_MARKS.get(step.action, "="), style)
         yield f"{mark} {one_line(object_name(step.object))}  {one_line(step.reason)}"
+        yield f"    cost: {describe_form(step.cost)}"
         rows = [
             [field.path, format_object_value(field.live), "→", format_object_value(field.desired)]
             for field in step.fields
@@ -220,6 +224,7 @@ def _sync_plan_lines(
     for drift in drifts:
         mark = screen.paint("~", TextStyle.CHANGE)
         yield f"{mark} {one_line(object_name(drift.object))}  puts back {drift.id}"
+        yield f"    cost: {describe_form(drift.cost)}"
     if plan.steps or drifts:
         counts = Counter(step.action for step in plan.steps)
         also = f", {count(len(drifts), 'drift')} to put back" if drifts else ""

@@ -7,7 +7,13 @@ from datetime import datetime
 
 from holdfast.apps.cli.screen import Screen
 from holdfast.apps.cli.views.applications import object_name
-from holdfast.apps.cli.views.drifts import CAUSE_TEXTS, DriftSummary
+from holdfast.apps.cli.views.drifts import (
+    DriftSummary,
+    cause_of,
+    describe_period,
+    explain_writer,
+    open_drifts,
+)
 from holdfast.apps.cli.views.output import (
     evidence_lines,
     format_value,
@@ -15,8 +21,7 @@ from holdfast.apps.cli.views.output import (
     show_list,
     show_unified_diff,
 )
-from holdfast.apps.cli.views.text import age, format_table, format_time, one_line, time_left
-from holdfast.core.drift import Cause
+from holdfast.apps.cli.views.text import age, format_table, one_line, time_left
 from holdfast.core.live import Writer
 from holdfast.core.ownership.canonical import FINGERPRINT_PREFIX
 from holdfast.core.show import text_diff
@@ -24,10 +29,11 @@ from holdfast.core.text_style import TextStyle
 from holdfast.wire.decode import reshape
 from holdfast.wire.gitops_v1 import ApplicationDriftForm
 from holdfast.wire.ledger_v1 import DriftEntryForm
+from holdfast.wire.plan_v1 import describe_form
 
 WHOLE_OBJECT = "(whole object)"
 _HEADS = ["ID", "APPLICATION", "OBJECT", "TYPE", "FIELDS", "BY", "AGE", "POLICY", "STATE"]
-_WIDE_HEADS = ["CAUSE", "DECLARED IN", "DECIDED BY", "NOTE"]
+_WIDE_HEADS = ["CAUSE", "COST", "DECLARED IN", "DECIDED BY", "NOTE"]
 _RESOLUTION_TEXTS = {
     "self_heal": "The controller put the declared values back.",
     "approved": "The declared values were put back after a review.",
@@ -44,24 +50,16 @@ def show_application_drifts(
     screen: Screen, drifts: Sequence[ApplicationDriftForm], *, tolerated: int, now: datetime
 ) -> None:
     """Write a list of drifts as asked."""
-
-    def lines() -> Iterator[str]:
-        wide = screen.output == "wide"
-        hidden = f" · {tolerated} tolerated" if tolerated else ""
-        if not drifts:
-            yield f"No drift{hidden or '.'}"
-            return
-        rows = [_row(each, now) + (_wide_cells(each) if wide else []) for each in drifts]
-        yield from format_table([*_HEADS, *(_WIDE_HEADS if wide else [])], rows)
-        still_open = [each.first_seen for each in drifts if each.resolved_at is None]
-        oldest = f" · oldest {age(min(still_open), now)}" if still_open else ""
-        yield f"{len(still_open)} open{oldest}{hidden}"
-
+    wide = screen.output == "wide"
+    hidden = f" · {tolerated} tolerated" if tolerated else ""
+    rows = [_row(each, now) + (_wide_cells(each) if wide else []) for each in drifts]
+    table = format_table([*_HEADS, *(_WIDE_HEADS if wide else [])], rows)
+    none = f"No drift{hidden or '.'}"
     show_list(
         screen,
         "DriftList",
         drifts,
-        lines=lines(),
+        lines=[*table, f"{open_drifts(drifts, now)}{hidden}"] if drifts else [none],
         heads=_HEADS,
         row=lambda each: _row(each, now),
         name=lambda each: each.id,
@@ -78,9 +76,7 @@ def show_application_drift(screen: Screen, drift: ApplicationDriftForm, *, now: 
     subject = f"{drift.id}  {drift.application}  {object_name(drift.object)}"
     head = one_line(f"{subject}  {kinds} drift, {describe_state(drift)}")
     screen.line(screen.paint(head, TextStyle.CHANGE))
-    ended = f", resolved {format_time(drift.resolved_at)}" if drift.resolved_at else ""
-    ago = age(drift.first_seen, now)
-    screen.line(f"First seen {format_time(drift.first_seen)} ({ago} ago){ended}")
+    screen.line(describe_period(drift, now))
     if drift.where:
         screen.line(f"Declared in {one_line(drift.where)} at {drift.commit[:7]}")
     screen.line()
@@ -153,6 +149,7 @@ def describe_handling(drift: ApplicationDriftForm, now: datetime) -> Iterator[st
     route = f"route {drift.route}" if drift.route else "no route matches it"
     chosen = f"chosen by {drift.chosen_by}" if drift.chosen_by else route
     yield f"Policy: {drift.remediation} ({chosen}). State: {describe_state(drift, now)}."
+    yield f"Putting it back: {describe_form(drift.cost)}."
     if drift.note:
         yield drift.note
     if drift.decided_by and drift.state != "awaiting-approval":
@@ -174,10 +171,8 @@ def describe_state(drift: ApplicationDriftForm, now: datetime | None = None) -> 
 
 def summarize_application_drift(drift: ApplicationDriftForm) -> DriftSummary:
     """Give what a list by cause needs."""
-    writers = sorted({writer_name(entry) for entry in drift.entries})
-    causes = sorted({entry.cause.value for entry in drift.entries})
     return DriftSummary(
-        cause=f"{', '.join(writers)} ({', '.join(causes)})",
+        cause=cause_of(map(writer_name, drift.entries), drift.entries),
         kinds=drift.kinds,
         first_seen=drift.first_seen,
         what=object_name(drift.object),
@@ -216,7 +211,8 @@ def _row(drift: ApplicationDriftForm, now: datetime) -> list[str]:
 
 def _wide_cells(drift: ApplicationDriftForm) -> list[str]:
     causes = dict.fromkeys(entry.cause.value for entry in drift.entries)
-    return [",".join(causes), drift.where, drift.decided_by, drift.note]
+    cost = drift.cost.kind.value if drift.cost else "unknown"
+    return [",".join(causes), cost, drift.where, drift.decided_by, drift.note]
 
 
 def _explain_field(entry: DriftEntryForm, now: datetime) -> Iterator[str]:
@@ -234,8 +230,4 @@ def _explain_field(entry: DriftEntryForm, now: datetime) -> Iterator[str]:
     if entry.writer is None:
         yield "Who did it is not recorded."
         return
-    writer = reshape(Writer, entry.writer)
-    when = f" at {format_time(writer.at)} ({age(writer.at, now)} ago)" if writer.at else ""
-    through = f" through {writer.subresource}" if writer.subresource else ""
-    cause = CAUSE_TEXTS[Cause(entry.cause)]
-    yield f"{one_line(str(writer))} wrote it{one_line(through)}{when}: {cause}."
+    yield explain_writer(reshape(Writer, entry.writer), entry.cause, now)

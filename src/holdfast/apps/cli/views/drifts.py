@@ -7,9 +7,10 @@ the path `OBJECTS_PATH`; they are shown as they are.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING, TypeAlias
 
 from holdfast.apps.cli.screen import Screen
 from holdfast.apps.cli.views.output import (
@@ -22,12 +23,17 @@ from holdfast.apps.cli.views.output import (
 from holdfast.apps.cli.views.text import age, count, format_table, format_time, one_line
 from holdfast.core.drift import Cause
 from holdfast.core.ledger import DriftEntry, DriftRecord
+from holdfast.core.live import Writer
 from holdfast.core.redact import names_a_secret
 from holdfast.core.show import text_diff
 from holdfast.core.text_style import TextStyle
 from holdfast.core.tree import Tree, parse_pointer, show_path
-from holdfast.wire.ledger_v1 import drift_to_json
+from holdfast.wire.ledger_v1 import DriftEntryForm, drift_to_json
 
+if TYPE_CHECKING:
+    from holdfast.wire.gitops_v1 import ApplicationDriftForm
+
+AnyDrift: TypeAlias = "DriftRecord | ApplicationDriftForm"
 OBJECTS_PATH = "/objects"
 """The path of an entry that reports on the objects made from a workload."""
 CAUSE_TEXTS = {
@@ -59,26 +65,32 @@ def show_drifts(
     screen: Screen, drifts: Sequence[DriftRecord], *, now: datetime, certain: bool = True
 ) -> None:
     """Write a list of drifts as asked. `certain` is False where there may be others."""
-
-    def lines() -> Iterator[str]:
-        if not drifts:
-            yield "No drift." if certain else "No drift is known."
-            return
-        yield from format_table(_HEADS, [_row(each, now) for each in drifts])
-        still_open = [each.first_seen for each in drifts if each.resolved_at is None]
-        oldest = f" · oldest {age(min(still_open), now)}" if still_open else ""
-        yield f"{len(still_open)} open{oldest}"
-
+    table = format_table(_HEADS, [_row(each, now) for each in drifts])
+    none = "No drift." if certain else "No drift is known."
     show_list(
         screen,
         "DriftList",
         drifts,
-        lines=lines(),
+        lines=[*table, open_drifts(drifts, now)] if drifts else [none],
         heads=_HEADS,
         row=lambda each: _row(each, now),
         name=lambda each: each.id,
         body=drift_body,
     )
+
+
+def open_drifts(drifts: Sequence[AnyDrift], now: datetime) -> str:
+    """Say how many are open, and since when."""
+    still_open = [each.first_seen for each in drifts if each.resolved_at is None]
+    oldest = f" · oldest {age(min(still_open), now)}" if still_open else ""
+    return f"{len(still_open)} open{oldest}"
+
+
+def describe_period(drift: AnyDrift, now: datetime) -> str:
+    """Say when a drift began, and ended."""
+    ended = f", resolved {format_time(drift.resolved_at)}" if drift.resolved_at else ""
+    ago = age(drift.first_seen, now)
+    return f"First seen {format_time(drift.first_seen)} ({ago} ago){ended}"
 
 
 def show_drift(screen: Screen, drift: DriftRecord, *, now: datetime) -> None:
@@ -88,10 +100,7 @@ def show_drift(screen: Screen, drift: DriftRecord, *, now: datetime) -> None:
         return
     kinds = " + ".join(drift.kinds)
     screen.line(f"{drift.id}  {drift.workload}  {kinds} drift, {drift.resolution or 'open'}")
-    ended = f", resolved {format_time(drift.resolved_at)}" if drift.resolved_at else ""
-    ago = age(drift.first_seen, now)
-    screen.line(f"First seen {format_time(drift.first_seen)} ({ago} ago){ended}")
-    screen.line()
+    screen.lines([describe_period(drift, now), ""])
     rows = [
         [
             _field_path(entry),
@@ -156,15 +165,19 @@ class DriftSummary:
 
 def summarize_drift(drift: DriftRecord) -> DriftSummary:
     """Give what a list by cause needs."""
-    writers = sorted({_writer_name(entry) for entry in drift.fields})
-    causes = sorted({entry.cause.value for entry in drift.fields})
     return DriftSummary(
-        cause=f"{', '.join(writers)} ({', '.join(causes)})",
+        cause=cause_of(map(_writer_name, drift.fields), drift.fields),
         kinds=drift.kinds,
         first_seen=drift.first_seen,
         what=str(drift.workload),
         id=drift.id,
     )
+
+
+def cause_of(writers: Iterable[str], entries: Iterable[DriftEntry | DriftEntryForm]) -> str:
+    """Name the writers of a drift, and what sort they are."""
+    causes = sorted({entry.cause.value for entry in entries})
+    return f"{', '.join(sorted(set(writers)))} ({', '.join(causes)})"
 
 
 def show_causes(screen: Screen, drifts: Sequence[DriftSummary], *, now: datetime) -> None:
@@ -223,11 +236,14 @@ def _explain_field(entry: DriftEntry, now: datetime) -> Iterator[str]:
     if entry.writer is None:
         yield "Who wrote it is not recorded."
         return
-    at = entry.writer.at
-    when = f" at {format_time(at)} ({age(at, now)} ago)" if at else ""
-    through = f" through {entry.writer.subresource}" if entry.writer.subresource else ""
-    by = one_line(str(entry.writer))
-    yield f"{by} wrote it{through}{when}: {CAUSE_TEXTS[entry.cause]}."
+    yield explain_writer(entry.writer, entry.cause, now)
+
+
+def explain_writer(writer: Writer, cause: Cause, now: datetime) -> str:
+    """Say who wrote a field, when, and what sort of writer that is."""
+    when = f" at {format_time(writer.at)} ({age(writer.at, now)} ago)" if writer.at else ""
+    through = f" through {one_line(writer.subresource)}" if writer.subresource else ""
+    return f"{one_line(str(writer))} wrote it{through}{when}: {CAUSE_TEXTS[cause]}."
 
 
 def _explain_objects(entry: DriftEntry, now: datetime) -> Iterator[str]:

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from holdfast.apps.cli.screen import Screen
 from holdfast.apps.cli.views.output import show_list
-from holdfast.apps.cli.views.text import age, count, format_table
+from holdfast.apps.cli.views.text import age, count, format_table, one_line
 from holdfast.core.ledger import DriftRecord
 from holdfast.core.live import Live
 from holdfast.core.redact import redact_tree
@@ -28,7 +28,11 @@ class ObservedWorkload:
     @property
     def sync(self) -> str:
         """Whether the ledger has open drift of it, or its replicas do not run what is written."""
-        return "drifted" if self.drifts or self.live.status.failed else "synced"
+        return (
+            "drifted"
+            if self.drifts or self.live.status.failed or self.live.status.runtime
+            else "synced"
+        )
 
 
 def observed_workloads(
@@ -72,6 +76,12 @@ def workload_table(
         drifted = TextStyle.CHANGE if each.sync == "drifted" else TextStyle.PLAIN
         failed = each.live.status.phase == "error"
         yield screen.paint(line, TextStyle.REMOVE if failed else drifted)
+    for each in workloads:
+        if each.live.status.suspended:
+            why = one_line(each.live.status.suspended)
+            yield screen.paint(f"{each.live.id} is suspended. {why}", TextStyle.CHANGE)
+        if each.live.status.scaled_to_zero:
+            yield f"{each.live.id}: {one_line(each.live.status.scaled_to_zero)}"
     ready = sum(each.live.status.phase == "ready" for each in workloads)
     out_of_sync = sum(each.sync == "drifted" for each in workloads)
     yield f"{count(len(workloads), 'workload')} · {ready} ready · {out_of_sync} drifted"
@@ -96,6 +106,10 @@ def workload_body(workload: ObservedWorkload) -> Mapping[str, object]:
             "canaryWeight": status.canary_weight,
             "endpoint": status.endpoint,
             "failed": [asdict(each) for each in status.failed],
+            "suspended": status.suspended,
+            "scaledToZero": status.scaled_to_zero,
+            "runtime": [asdict(each) for each in status.runtime],
+            "runtimeUnknown": status.runtime_unknown,
             "outdated": [{"name": e.name, "generation": e.generation} for e in status.outdated],
         },
         "spec": redact_tree(live.fields),
@@ -112,7 +126,7 @@ def _row(workload: ObservedWorkload, now: datetime) -> list[str]:
         str(live.fields.get("model", "")),
         f"{status.ready}/{status.wanted}",
         workload.sync,
-        status.phase.value,
+        f"{status.phase}, suspended" if status.suspended else status.phase.value,
         age(live.created_at, now),
     ]
 

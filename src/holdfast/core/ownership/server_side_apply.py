@@ -1,19 +1,93 @@
 """Field ownership as the API server keeps it in `managedFields`, and server-side apply.
 
 A path is a tuple of the keys that `managedFields` has: `f:spec`, `k:{"name":"app"}`, `v:"x"`. The
-rules are those of the structured merge of Kubernetes, for the schemas in `kinds`. An apply owns
-what it sent and removes what it sent before and no longer does; an update owns what it changed.
+rules are those of the structured merge of Kubernetes, for the schemas of the kinds that we know. An
+apply owns what it sent and removes what it sent before and no longer does; an update owns what it
+changed. For the memory cluster, and for clients that cannot ask a server to do it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from holdfast.adapters.memory.kube.kinds import MemoryKind, Object, OwnershipSchema
-from holdfast.reconcile.kube import FieldOwner
+Object: TypeAlias = dict[str, Any]  # Any: the schemas of the kinds decide what is inside
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnershipSchema:
+    """How values divide, by the names of their fields. A list that is not named is one value."""
+
+    keyed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Lists whose items are distinguished by these fields. A missing `protocol` is TCP."""
+    sets: frozenset[str] = frozenset()
+    whole: frozenset[str] = frozenset()
+    """Mappings that are one value; `name[]` for the items of a keyed list."""
+    free: frozenset[str] = frozenset()
+    """Mappings with keys of the user's own that hold mappings."""
+
+
+_METADATA = {"ownerReferences": ("uid",), "conditions": ("type",)}
+_WHOLE = frozenset({"ownerReferences[]"})
+_SETS = frozenset({"finalizers"})
+POD_SCHEMA = OwnershipSchema(
+    keyed={
+        **_METADATA,
+        "containers": ("name",),
+        "initContainers": ("name",),
+        "ephemeralContainers": ("name",),
+        "volumes": ("name",),
+        "env": ("name",),
+        "ports": ("containerPort", "protocol"),
+        "volumeMounts": ("mountPath",),
+        "volumeDevices": ("devicePath",),
+        "imagePullSecrets": ("name",),
+        "hostAliases": ("ip",),
+        "resourceClaims": ("name",),
+        "claims": ("name",),
+        "schedulingGates": ("name",),
+        "topologySpreadConstraints": ("topologyKey", "whenUnsatisfiable"),
+    },
+    sets=_SETS,
+    whole=_WHOLE
+    | {
+        "selector", "nodeSelector", "requiredDuringSchedulingIgnoredDuringExecution",
+        "imagePullSecrets[]", "secretKeyRef", "configMapKeyRef", "fieldRef", "resourceFieldRef",
+        "secretRef",
+    },
+)  # fmt: skip
+SERVICE_SCHEMA = OwnershipSchema(
+    keyed={**_METADATA, "ports": ("port", "protocol")}, sets=_SETS, whole=_WHOLE | {"selector"}
+)
+PLAIN_SCHEMA = OwnershipSchema(
+    keyed=_METADATA, sets=_SETS, whole=_WHOLE | {"selector", "regarding", "related"}
+)
+CUSTOM_SCHEMA = OwnershipSchema(
+    keyed=_METADATA, sets=_SETS, whole=_WHOLE, free=frozenset({"secrets", "affinity"})
+)
+
+
+def schema_for(kind: str, *, custom: bool) -> OwnershipSchema:
+    """Return how objects of a kind divide. What is not known to divide is one value."""
+    if custom:
+        return CUSTOM_SCHEMA
+    if kind in ("DaemonSet", "Deployment", "Pod", "ReplicaSet", "StatefulSet"):
+        return POD_SCHEMA
+    return SERVICE_SCHEMA if kind == "Service" else PLAIN_SCHEMA
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldOwner:
+    """A field that another manager owns, as the API server names both."""
+
+    path: str
+    manager: str
+    api_version: str = ""
+    """Empty for a manager that applied."""
+    subresource: str = ""
+
 
 FieldPath: TypeAlias = tuple[str, ...]
 FieldSet: TypeAlias = frozenset[FieldPath]
@@ -28,7 +102,7 @@ _UNOWNED_METADATA = frozenset({
 
 
 @dataclass(slots=True)
-class FieldComparison:
+class OwnedFieldChanges:
     """What is different in a new value. Fields that hold others are among them."""
 
     added: set[FieldPath] = field(default_factory=set)
@@ -47,22 +121,27 @@ def clone(value: Any) -> Any:
 
 def fields_of(item: Object, schema: OwnershipSchema) -> FieldSet:
     """Return every field that an object has; `ownable` says which of them can be owned."""
-    found: set[FieldPath] = set()
+    return frozenset(field_values(item, schema))
+
+
+def field_values(item: Object, schema: OwnershipSchema) -> dict[FieldPath, Any]:
+    """Return every field that an object has with its value; None for what only holds others."""
+    found: dict[FieldPath, Any] = {}
 
     def walk(value: Any, name: str, path: FieldPath, free: bool) -> None:
         parts = _parts(value, name, schema)
         if parts is None:
-            found.add(path)
+            found[path] = value
             return
         free = free or name in schema.free
         for key, (inner, inner_name) in parts.items():
             here = (*path, key)
             walk(inner, inner_name, here, free)
             if isinstance(value, list) or inner in (None, {}) or free:
-                found.add(here)
+                found.setdefault(here)
 
     walk(item, "", (), False)
-    return frozenset(found)
+    return found
 
 
 def ownable_fields(paths: Iterable[FieldPath]) -> FieldSet:
@@ -77,9 +156,9 @@ def ownable_fields(paths: Iterable[FieldPath]) -> FieldSet:
     )
 
 
-def compare_fields(old: Object, new: Object, schema: OwnershipSchema) -> FieldComparison:
+def compare_fields(old: Object, new: Object, schema: OwnershipSchema) -> OwnedFieldChanges:
     """Say what a write changes. The order of a list with keys is no change."""
-    found = FieldComparison()
+    found = OwnedFieldChanges()
 
     def walk(before: Any, after: Any, name: str, path: FieldPath) -> None:
         left, right = _parts(before, name, schema), _parts(after, name, schema)
@@ -97,7 +176,7 @@ def compare_fields(old: Object, new: Object, schema: OwnershipSchema) -> FieldCo
             found.modified.add(path)
 
     walk(old, new, "", ())
-    return FieldComparison(
+    return OwnedFieldChanges(
         added=set(ownable_fields(found.added)),
         modified=set(ownable_fields(found.modified)),
         removed=set(ownable_fields(found.removed)),
@@ -256,6 +335,7 @@ _BEFORE_FIRST_APPLY = "before-first-apply"
 _ANCIENT_CHANGES = "ancient-changes"
 _MAX_UPDATES = 10
 _REPLICAS = ("f:spec", "f:replicas")
+_NOTHING: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,21 +405,21 @@ def server_side_apply(
     config: Object,
     entries: ManagedFields,
     writer: FieldManager,
-    kind: MemoryKind,
+    schema: OwnershipSchema,
     *,
     force: bool,
     now: str,
+    hollow: Mapping[str, Any] = _NOTHING,
 ) -> tuple[Object, ManagedFields]:
     """Return the object that an apply makes of the live one, before defaults, and its owners.
 
     Raises Owned. The time of the entry moves only when a value does.
     """
-    schema = kind.schema
     if not entries and live:
         first = FieldManager(
             manager=_BEFORE_FIRST_APPLY, operation=UPDATE, api_version=writer.api_version
         )
-        entries = ownership_after_create(live, first, kind, now=now)
+        entries = ownership_after_create(live, first, schema, now=now, hollow=hollow)
     last = entries.get(writer.key)
     fields = fields_of(config, schema)
     merged = merge_fields(live, config, schema)
@@ -367,11 +447,16 @@ def server_side_apply(
 
 
 def ownership_after_create(
-    new: Object, writer: FieldManager, kind: MemoryKind, *, now: str
+    new: Object,
+    writer: FieldManager,
+    schema: OwnershipSchema,
+    *,
+    now: str,
+    hollow: Mapping[str, Any] = _NOTHING,
 ) -> ManagedFields:
     """Return who owns what of an object that one plain write made: all but its status."""
-    hollow = {**kind.hollow, "status": new.get("status")}
-    return ownership_after_update(hollow, {"status": None, **new}, {}, writer, kind.schema, now=now)
+    before = {**hollow, "status": new.get("status")}
+    return ownership_after_update(before, {"status": None, **new}, {}, writer, schema, now=now)
 
 
 def ownership_after_update(

@@ -1,4 +1,7 @@
-"""Describes the API in OpenAPI 3.1, from the table of routes and the forms it names."""
+"""The open routes: is it alive, is it ready, its figures, and its own description.
+
+The description is OpenAPI 3.1, made from the table of routes and the forms it names.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,53 @@ from http import HTTPStatus
 
 import msgspec
 
-from holdfast.apps.server.errors import EndpointErrorForm, ErrorForm
-from holdfast.apps.server.request import encode_json
-from holdfast.apps.server.route_table import EMBEDDED_ROUTES, GITOPS_ROUTES
+from holdfast.apps.server.errors import EndpointErrorForm, ErrorForm, HttpError
+from holdfast.apps.server.forms import HealthForm
+from holdfast.apps.server.metrics import CONTENT_TYPE
+from holdfast.apps.server.request import (
+    JSON_CONTENT_TYPE,
+    HttpResponse,
+    Request,
+    encode_json,
+    json_response,
+)
 from holdfast.apps.server.routes import ApiRoute, QueryParameter, RouteCredential
+from holdfast.apps.server.services import Services
+from holdfast.core.errors import HoldfastError
 from holdfast.core.tree import Fields, Tree, plain_tree
 from holdfast.version import __version__
+
+
+async def get_health(services: Services, request: Request) -> HttpResponse:
+    """Answer while the process lives."""
+    return json_response(HealthForm(status="ok"))
+
+
+async def get_readiness(services: Services, request: Request) -> HttpResponse:
+    """Answer 200 while requests are welcome: started, the store readable, not stopping."""
+    try:
+        _ = services.store.serial
+        usable = True
+    except HoldfastError:
+        usable = False
+    if not services.ready or services.closing.is_set() or not usable:
+        raise HttpError(503, "unavailable", "The server is starting or stopping.", retry_after=1)
+    if services.waiting:
+        raise HttpError(503, "unavailable", services.waiting, retry_after=1)
+    return json_response(HealthForm(status="ready"))
+
+
+async def get_metrics(services: Services, request: Request) -> HttpResponse:
+    """Give the figures in Prometheus's text format."""
+    content_type = (b"content-type", CONTENT_TYPE.encode())
+    return HttpResponse(body=services.metrics.render(), headers=[content_type])
+
+
+async def get_openapi(services: Services, request: Request) -> HttpResponse:
+    """Describe every route."""
+    body = openapi_bytes(gitops=services.review_service is not None)
+    return HttpResponse(body=body, headers=[JSON_CONTENT_TYPE])
+
 
 _REFERENCE = "#/components/schemas/{name}"
 _ERROR: Fields = {"$ref": _REFERENCE.format(name="ErrorForm")}
@@ -32,6 +76,8 @@ _BODY_ERRORS = (408, 413, 415)
 @cache
 def openapi_bytes(*, gitops: bool = False) -> bytes:
     """Return the document as JSON; it does not change while the server runs."""
+    from holdfast.apps.server.route_table import EMBEDDED_ROUTES, GITOPS_ROUTES  # it names us
+
     return encode_json(openapi_document(GITOPS_ROUTES if gitops else EMBEDDED_ROUTES))
 
 
@@ -66,7 +112,7 @@ def openapi_document(routes: Sequence[ApiRoute]) -> Fields:
                     "A control token, ik_sdk_…, of one project."
                 ),
                 RouteCredential.DATA.value: _bearer_scheme(
-                    "A data key, ik_live_…, of one workload."
+                    "A data key, ik_live_…, of one workload or of a project."
                 ),
             },
         },
@@ -74,10 +120,8 @@ def openapi_document(routes: Sequence[ApiRoute]) -> Fields:
 
 
 def _operation(route: ApiRoute) -> Fields:
-    path = _PARAM.sub(r"by_\1", route.path)
-    name = re.sub(r"\W+", "_", route.method.lower() + path)
     operation: Fields = {
-        "operationId": name.strip("_"),
+        "operationId": route.operation_id,
         "summary": route.summary,
         "description": " ".join((route.handler.__doc__ or route.summary).split()),
         "tags": [route.credential.value],
@@ -109,7 +153,7 @@ def _responses(route: ApiRoute) -> Fields:
         schema = _schema_of(route.response) if route.response else {}
         success["content"] = {route.media: schema}
     found: dict[int, Tree] = {route.status: success}
-    if route.credential is RouteCredential.DATA:
+    if route.credential is RouteCredential.DATA and route.response is None:
         found = {"default": {"description": "What the workload answered"}}  # type: ignore[dict-item]  # the one key that is no number
     statuses = set(route.errors)
     if route.credential is not RouteCredential.OPEN:

@@ -1,0 +1,637 @@
+"""What an inference engine says that it serves, beside what was declared for it.
+
+Pure: a command line and the bytes of a few answers in, a comparison of each field out. Answers come
+from whatever listens on a port, so they are read strictly and within bounds; what an engine does
+not tell, or tells in a way that cannot be read, is unknown and never in sync. Which engine is asked
+what is in `core/backends.py`. Used by the operator for pods and by the runner for processes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TypeAlias, TypeVar
+
+from holdfast.core.backends import BackendProfile, EngineEndpoint
+from holdfast.core.command import fill_placeholders, is_script
+from holdfast.core.lora import LoraAdapter
+from holdfast.core.redact import redact
+from holdfast.core.text_style import escape_unprintable
+from holdfast.core.tree import Fields, Tree
+
+MAX_ANSWER = 256 * 1024
+"""Bytes of one answer."""
+_MAX_ITEMS = 500
+_MAX_TEXT = 300
+_LLAMA_LENGTH_STEP = 256
+"""llama.cpp rounds a context up to a multiple of this."""
+_FLAG = re.compile(r"-{1,2}[A-Za-z]")
+_LENGTH = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)([kKmMgG]?)")
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
+"""As vLLM reads a length: `32k` is 32000, and `32K` is 32768."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredRuntime:
+    """What one process should serve. None is not declared, or not to be read off its start."""
+
+    model: str | None = None
+    names: tuple[str, ...] | None = None
+    length: int | None = None
+    adapters: tuple[LoraAdapter, ...] | None = None
+    from_hub: bool = False
+    """The model is a name on a hub, and the engine tells the path of a file."""
+    unreadable: str = ""
+    """Why nothing can be said of the model."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unreported:
+    """Why the engine did not say something."""
+
+    reason: str
+    unreachable: bool = False
+    """Nobody answered at all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedAdapter:
+    """One adapter as the engine has it."""
+
+    name: str
+    """Empty where the engine knows adapters by their files alone."""
+    source: str
+    scale: float | None = None
+    id: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredModel:
+    """A model of an engine that keeps several, and the digest of its weights."""
+
+    name: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineReport:
+    """What an engine said."""
+
+    model: str | Unreported
+    names: tuple[str, ...] | Unreported
+    length: int | Unreported
+    adapters: tuple[LoadedAdapter, ...] | Unreported
+    slots: int = 1
+    """Requests that share a context of `slots` times `length`."""
+    length_step: int = 1
+    stored: tuple[StoredModel, ...] | None = None
+    """The models that are there, of an engine that has several."""
+    loaded: tuple[StoredModel, ...] = ()
+    """Those of them that are in memory, as they were when they were loaded."""
+
+
+class RuntimeMatch(StrEnum):
+    """How one field that is served stands to what was declared."""
+
+    IN_SYNC = "in-sync"
+    DIFFERS = "differs"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldComparison:
+    """One field. Values are text; None is "not there"."""
+
+    field: str
+    match: RuntimeMatch
+    declared: str | None = None
+    served: str | None = None
+    reason: str = ""
+    """Why it is unknown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeDifference:
+    """One field that a replica serves otherwise than it was declared."""
+
+    pod: str
+    """The pod, or the replica of a local runner."""
+    field: str
+    declared: str | None = None
+    served: str | None = None
+
+    def __str__(self) -> str:
+        served, declared = self.served or "nothing", self.declared or "nothing"
+        return f"{self.pod} serves {self.field} {served}, and {declared} is declared"
+
+
+def differences_of(
+    pod: str, comparisons: Sequence[FieldComparison]
+) -> tuple[RuntimeDifference, ...]:
+    """What one replica serves otherwise than declared."""
+    return tuple(
+        RuntimeDifference(pod=pod, field=each.field, declared=each.declared, served=each.served)
+        for each in comparisons
+        if each.match is RuntimeMatch.DIFFERS
+    )
+
+
+def differing_fields(comparisons: Sequence[FieldComparison]) -> set[str]:
+    """The declared fields that differences lie in."""
+    return {root_field(each.field) for each in comparisons if each.match is RuntimeMatch.DIFFERS}
+
+
+def root_field(field: str) -> str:
+    """The declared field that a difference lies in."""
+    return field.partition(".")[0]
+
+
+# What was declared.
+
+
+def read_declaration(
+    line: Sequence[str],
+    backend: BackendProfile,
+    *,
+    model: str,
+    variables: Mapping[str, str] | None = None,
+    adapters: Sequence[LoraAdapter] | None = None,
+) -> DeclaredRuntime:
+    """Read off a command line what its process is to serve.
+
+    The line and not the spec, since that is what the process was told: a cache may have put a path
+    in the place of a name. `model` counts for an engine whose line names none.
+    """
+    kept = None if adapters is None else tuple(adapters)
+    if is_script(line):
+        why = "A shell script starts it, whose text is not read."
+        return DeclaredRuntime(adapters=kept, unreadable=why)
+    filled = [fill_placeholders(part, variables or {}) for part in line]
+    flags, positionals = _read_flags(filled, backend)
+    named, from_hub = _declared_model(flags, positionals, backend, model)
+    length = flags.get(backend.length_flag or "", [""])[-1]
+    names = flags.get(backend.names_flag or backend.alias_flag or "")
+    if names and backend.names_flag is None:
+        names = names[-1].split(",")
+    return DeclaredRuntime(
+        model=named,
+        names=tuple(names) if names else None,
+        length=_parse_length(length),
+        adapters=kept,
+        from_hub=from_hub,
+        unreadable="" if named else "Its command line names no model that could be read.",
+    )
+
+
+def _read_flags(
+    line: Sequence[str], backend: BackendProfile
+) -> tuple[dict[str, list[str]], list[str]]:
+    """Give each flag all values that follow it, and what stands before the first flag."""
+    flags: dict[str, list[str]] = {}
+    positionals: list[str] = []
+    values = positionals
+    for part in line:
+        if not _FLAG.match(part):
+            values.append(part)
+            continue
+        name, equals, value = part.partition("=")
+        if backend.ignores_underscores and name.startswith("--"):
+            name = name.replace("_", "-")
+        name = backend.flag_aliases.get(name, name)
+        values = flags[name] = [value] if equals else []
+    return flags, positionals
+
+
+def _declared_model(
+    flags: Mapping[str, list[str]],
+    positionals: Sequence[str],
+    backend: BackendProfile,
+    model: str,
+) -> tuple[str | None, bool]:
+    if not backend.model_flags:
+        return model, False
+    remote = backend.local_model_flag[0] if backend.local_model_flag else ""
+    names = dict.fromkeys(backend.flag_aliases.get(flag, flag) for flag in backend.model_flags)
+    for flag in sorted(names, key=lambda each: each == remote):  # a file outranks a name
+        if values := flags.get(flag):
+            return (values[-1] if "$" not in values[-1] else None), flag == remote
+    if "serve" in positionals and positionals.index("serve") + 2 == len(positionals):
+        return (positionals[-1] if "$" not in positionals[-1] else None), False
+    return None, False
+
+
+def _parse_length(text: str) -> int | None:
+    found = _LENGTH.fullmatch(text)
+    return (int(float(found[1]) * _UNITS[found[2]]) or None) if found else None
+
+
+# What the engine tells.
+
+EngineResponse: TypeAlias = bytes | Unreported
+
+
+def read_report(
+    backend: BackendProfile, responses: Mapping[EngineEndpoint, EngineResponse]
+) -> EngineReport:
+    """Read the answers of an engine. Never raises, whatever they are."""
+    reads: dict[EngineEndpoint, Callable[[Tree, EngineReport], EngineReport]] = {
+        EngineEndpoint.MODEL_CARDS: _read_model_cards,
+        EngineEndpoint.MODEL_INFO: _read_model_info,
+        EngineEndpoint.LLAMA_PROPS: _read_llama_props,
+        EngineEndpoint.LLAMA_MODELS: _read_llama_models,
+        EngineEndpoint.LLAMA_ADAPTERS: _read_llama_adapters,
+        EngineEndpoint.OLLAMA_TAGS: _read_ollama_tags,
+        EngineEndpoint.OLLAMA_LOADED: _read_ollama_loaded,
+    }
+    silent = Unreported(reason="The engine does not tell it.")
+    report = EngineReport(model=silent, names=silent, length=silent, adapters=silent)
+    for query in backend.queries:
+        asked = f"GET {query.paths[0]}"
+        found = responses.get(query.endpoint, Unreported(reason=f"{asked} was not asked."))
+        problem = found.reason if isinstance(found, Unreported) else ""
+        if isinstance(found, bytes):
+            try:
+                report = reads[query.endpoint](_parse_json(found), report)
+            except _Unreadable as unreadable:
+                problem = f"The answer to {asked} could not be read: {unreadable}."
+        if problem:
+            report = _without(report, query.endpoint, Unreported(reason=problem))
+    return report
+
+
+_TOLD_BY: Mapping[EngineEndpoint, tuple[str, ...]] = {
+    EngineEndpoint.MODEL_CARDS: ("model", "names", "length", "adapters"),
+    EngineEndpoint.MODEL_INFO: ("model",),
+    EngineEndpoint.LLAMA_PROPS: ("model", "length"),
+    EngineEndpoint.LLAMA_MODELS: ("names",),
+    EngineEndpoint.LLAMA_ADAPTERS: ("adapters",),
+    EngineEndpoint.OLLAMA_TAGS: ("model",),
+    EngineEndpoint.OLLAMA_LOADED: (),
+}
+
+
+def _without(report: EngineReport, endpoint: EngineEndpoint, why: Unreported) -> EngineReport:
+    values = dict.fromkeys(_TOLD_BY[endpoint], why)
+    return replace(report, **values)  # type: ignore[arg-type]  # every field named may be Unreported
+
+
+class _Unreadable(Exception):
+    """An answer is not what the engine documents. The text completes a sentence."""
+
+
+def _parse_json(body: bytes) -> Tree:
+    if len(body) > MAX_ANSWER:
+        raise _Unreadable(f"it has more than {MAX_ANSWER} bytes")
+
+    def refuse(constant: str) -> None:
+        raise ValueError(constant)
+
+    try:
+        tree: Tree = json.loads(body.decode(), parse_constant=refuse)
+    except (ValueError, RecursionError):
+        raise _Unreadable("it is no JSON") from None
+    return tree
+
+
+def _read_model_cards(tree: Tree, report: EngineReport) -> EngineReport:
+    cards = [_mapping(card) for card in _items(_mapping(tree).get("data"), "data")]
+    bases = [card for card in cards if not card.get("parent")]
+    if not bases:
+        raise _Unreadable("it lists no model")
+    roots = dict.fromkeys(_optional_text(card.get("root")) for card in bases)
+    lengths = {_optional_count(card.get("max_model_len")) for card in bases}
+    root, length = next(iter(roots)), next(iter(lengths))
+    return replace(
+        report,
+        model=root if root and len(roots) == 1 else Unreported(reason="It lists no single root."),
+        names=tuple(_text(card.get("id"), "id") for card in bases),
+        length=length
+        if length and len(lengths) == 1
+        else Unreported(reason="It lists no single maximum length."),
+        adapters=tuple(
+            LoadedAdapter(
+                name=_text(card.get("id"), "id"), source=_optional_text(card.get("root")) or ""
+            )
+            for card in cards
+            if card.get("parent")
+        ),
+    )
+
+
+def _read_model_info(tree: Tree, report: EngineReport) -> EngineReport:
+    # Its list of models has the served name as root, so this alone tells the model.
+    return replace(report, model=_text(_mapping(tree).get("model_path"), "model_path"))
+
+
+def _read_llama_props(tree: Tree, report: EngineReport) -> EngineReport:
+    props = _mapping(tree)
+    settings = _mapping(props.get("default_generation_settings"))
+    return replace(
+        report,
+        model=_text(props.get("model_path"), "model_path"),
+        length=_count(settings.get("n_ctx"), "n_ctx"),
+        slots=_count(props.get("total_slots"), "total_slots"),
+        length_step=_LLAMA_LENGTH_STEP,
+    )
+
+
+def _read_llama_models(tree: Tree, report: EngineReport) -> EngineReport:
+    names: dict[str, None] = {}
+    for each in _items(_mapping(tree).get("data"), "data"):
+        card = _mapping(each)
+        aliases = card.get("aliases")
+        listed = _items(aliases, "aliases") if aliases else [card.get("id")]
+        names |= dict.fromkeys(_text(name, "a name") for name in listed)
+    if not names:
+        raise _Unreadable("it lists no model")
+    return replace(report, names=tuple(names))
+
+
+def _read_llama_adapters(tree: Tree, report: EngineReport) -> EngineReport:
+    found = []
+    for each in _items(tree, "the list"):
+        item = _mapping(each)
+        scale, id = item.get("scale"), item.get("id")
+        if not _is_number(scale) or not isinstance(id, int) or isinstance(id, bool):
+            raise _Unreadable("an adapter has no id or no scale")
+        assert isinstance(scale, int | float)  # noqa: S101  # a number, as was just asked
+        path = _text(item.get("path"), "path")
+        found.append(LoadedAdapter(name="", source=path, scale=float(scale), id=id))
+    return replace(report, adapters=tuple(found))
+
+
+def _read_ollama_tags(tree: Tree, report: EngineReport) -> EngineReport:
+    stored = _ollama_models(tree)
+    told = ", ".join(each.name for each in stored)[:_MAX_TEXT] or "no model"
+    return replace(report, model=told, stored=stored)
+
+
+def _read_ollama_loaded(tree: Tree, report: EngineReport) -> EngineReport:
+    return replace(report, loaded=_ollama_models(tree))
+
+
+def _ollama_models(tree: Tree) -> tuple[StoredModel, ...]:
+    models = [_mapping(each) for each in _items(_mapping(tree).get("models"), "models")]
+    return tuple(
+        StoredModel(
+            name=_text(each.get("name"), "name"), digest=_text(each.get("digest"), "digest")
+        )
+        for each in models
+    )
+
+
+def _mapping(value: Tree) -> Fields:
+    if not isinstance(value, dict):
+        raise _Unreadable("an object was expected")
+    return value
+
+
+def _items(value: Tree, name: str) -> list[Tree]:
+    if not isinstance(value, list):
+        raise _Unreadable(f"{name} is no list")
+    if len(value) > _MAX_ITEMS:
+        raise _Unreadable(f"{name} has more than {_MAX_ITEMS} entries")
+    return value
+
+
+def _text(value: Tree, name: str) -> str:
+    if not isinstance(value, str) or not value or len(value) > _MAX_TEXT:
+        raise _Unreadable(f"{name} is no text of 1 to {_MAX_TEXT} characters")
+    return value
+
+
+def _optional_text(value: Tree) -> str | None:
+    return None if value is None else _text(value, "a text")
+
+
+def _count(value: Tree, name: str) -> int:
+    found = _optional_count(value)
+    if found is None:
+        raise _Unreadable(f"{name} is no count")
+    return found
+
+
+def _optional_count(value: Tree) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 10**12:
+        raise _Unreadable("a count is out of bounds")
+    return value
+
+
+def _is_number(value: Tree) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 10**9
+
+
+# The two side by side.
+
+
+def compare_runtime(declared: DeclaredRuntime, report: EngineReport) -> tuple[FieldComparison, ...]:
+    """Say of each declared field how it is served. What was not declared is not compared."""
+    found = [_compare_model(declared, report), *_compare_digest(declared, report)]
+    if declared.names is not None:
+        found.append(_compare_names(declared.names, report.names))
+    if declared.length is not None:
+        found.append(_compare_length(declared.length, report))
+    if declared.adapters is not None:
+        found += _compare_adapters(declared.adapters, report.adapters)
+    return tuple(map(_bounded, found))
+
+
+def _compare_model(declared: DeclaredRuntime, report: EngineReport) -> FieldComparison:
+    told = report.model
+    if declared.model is None:
+        served = told if isinstance(told, str) else None
+        return _unknown("model", declared.unreadable, served=served)
+    if isinstance(told, Unreported):
+        return _unknown("model", told.reason, declared=declared.model)
+    if report.stored is not None:
+        there = any(_ollama_name(declared.model) == each.name for each in report.stored)
+        return _compared("model", declared.model, declared.model if there else told, same=there)
+    if declared.from_hub:
+        return _compare_downloaded(declared.model, told)
+    same = declared.model.rstrip("/") == told.rstrip("/")
+    return _compared("model", declared.model, told, same=same)
+
+
+def _compare_downloaded(declared: str, path: str) -> FieldComparison:
+    """A file that llama.cpp downloaded has the repository in its path, but need not for ever."""
+    repository = declared.partition(":")[0]
+    marks = (repository.replace("/", "_") + "_", "models--" + repository.replace("/", "--") + "/")
+    if "/" in repository and any(f"/{mark}" in path for mark in marks):
+        return _compared("model", declared, declared, same=True)
+    why = f"The engine tells a path, {path}, which does not say what repository it is from."
+    return _unknown("model", why, declared=declared)
+
+
+def _compare_digest(declared: DeclaredRuntime, report: EngineReport) -> Iterator[FieldComparison]:
+    """Weights that were pulled anew are served once they are loaded anew."""
+    if report.stored is None or declared.model is None:
+        return
+    name = _ollama_name(declared.model)
+    stored = next((each.digest for each in report.stored if each.name == name), None)
+    loaded = next((each.digest for each in report.loaded if each.name == name), None)
+    if stored and loaded:
+        yield _compared("digest", stored, loaded, same=stored == loaded)
+
+
+def _ollama_name(model: str) -> str:
+    """Ollama lists a model with its tag, and takes `latest` for one without."""
+    return model if ":" in model.rpartition("/")[2] else f"{model}:latest"
+
+
+def _compare_names(
+    declared: tuple[str, ...], told: tuple[str, ...] | Unreported
+) -> FieldComparison:
+    names = ", ".join(sorted(declared))
+    if isinstance(told, Unreported):
+        return _unknown("names", told.reason, declared=names)
+    return _compared("names", names, ", ".join(sorted(told)), same=set(told) == set(declared))
+
+
+def _compare_length(declared: int, report: EngineReport) -> FieldComparison:
+    told, step, slots = report.length, report.length_step, report.slots
+    if isinstance(told, Unreported):
+        return _unknown("maxLength", told.reason, declared=str(declared))
+    # llama.cpp shares its context out among slots, or lets each have all of it.
+    shared = declared <= told * slots < declared + step * slots
+    whole = declared <= told < declared + step
+    served = declared if shared or whole else told * slots
+    return _compared("maxLength", str(declared), str(served), same=shared or whole)
+
+
+def _compare_adapters(
+    declared: tuple[LoraAdapter, ...], told: tuple[LoadedAdapter, ...] | Unreported
+) -> Iterator[FieldComparison]:
+    if isinstance(told, Unreported):
+        names = ", ".join(each.name for each in declared) or "none"
+        yield _unknown("adapters", told.reason, declared=names)
+        return
+    differing = list(_adapter_differences(declared, told))
+    yield from differing
+    if not differing:
+        names = ", ".join(each.name for each in declared) or "none"
+        yield _compared("adapters", names, names, same=True)
+
+
+def _adapter_differences(
+    declared: tuple[LoraAdapter, ...], told: tuple[LoadedAdapter, ...]
+) -> Iterator[FieldComparison]:
+    left = list(told)
+    for each in declared:
+        loaded = _find_loaded(each, left)
+        field = f"adapters.{each.name}"
+        if loaded is None:
+            yield _compared(field, each.source, None, same=False)
+            continue
+        left.remove(loaded)
+        if not _same_source(each, loaded):
+            yield _compared(field, each.source, loaded.source, same=False)
+        if loaded.scale is not None and abs(loaded.scale - each.strength) > 1e-4:
+            scale = f"{loaded.scale:g}"
+            yield _compared(f"{field}.scale", f"{each.strength:g}", scale, same=False)
+    for loaded in left:
+        name = loaded.name or loaded.source.rpartition("/")[2]
+        yield _compared(f"adapters.{name}", None, loaded.source or loaded.name, same=False)
+
+
+def is_adapter(loaded: LoadedAdapter, declared: LoraAdapter) -> bool:
+    """True when it is that adapter: by its name, or by its file where the engine has no names."""
+    return loaded.name == declared.name if loaded.name else loaded.source == declared.source
+
+
+def _compared(
+    field: str, declared: str | None, served: str | None, *, same: bool
+) -> FieldComparison:
+    match = RuntimeMatch.IN_SYNC if same else RuntimeMatch.DIFFERS
+    return FieldComparison(field=field, match=match, declared=declared, served=served)
+
+
+def _unknown(
+    field: str, reason: str, *, declared: str | None = None, served: str | None = None
+) -> FieldComparison:
+    return FieldComparison(
+        field=field,
+        match=RuntimeMatch.UNKNOWN,
+        declared=declared,
+        served=served,
+        reason=reason,
+    )
+
+
+def _bounded(comparison: FieldComparison) -> FieldComparison:
+    """Make values that are safe to show: an engine may say anything."""
+    return replace(
+        comparison,
+        field=_shown(comparison.field),
+        declared=None if comparison.declared is None else _shown(comparison.declared),
+        served=None if comparison.served is None else _shown(comparison.served),
+        reason=_shown(comparison.reason),
+    )
+
+
+def _shown(text: str) -> str:
+    clean = escape_unprintable(redact(" ".join(text.split())))
+    return clean if len(clean) <= _MAX_TEXT else f"{clean[: _MAX_TEXT - 1]}…"
+
+
+# Adapters, put back while the engine runs.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterRequest:
+    """One POST to an engine."""
+
+    path: str
+    body: Tree
+
+
+def adapter_requests(
+    backend: BackendProfile,
+    declared: Sequence[LoraAdapter],
+    loaded: Sequence[LoadedAdapter],
+) -> tuple[AdapterRequest, ...] | None:
+    """Say what to send so that the adapters are as declared; None where only a restart does it."""
+    loading = backend.adapter_loading
+    if loading is None:
+        return None
+    pairs = [(each, _find_loaded(each, loaded)) for each in declared]
+    extra = [each for each in loaded if not any(is_adapter(each, one) for one in declared)]
+    if loading.scale_path:
+        if extra or any(found is None for _, found in pairs):
+            return None
+        scales: list[Tree] = [
+            {"id": found.id, "scale": each.strength} for each, found in pairs if found is not None
+        ]
+        return (AdapterRequest(path=loading.scale_path, body=scales),)
+    if not loading.load_path:
+        return None
+    wrong = [
+        (each, found) for each, found in pairs if found is None or not _same_source(each, found)
+    ]
+    gone = [*extra, *(found for _, found in wrong if found is not None)]
+    unload = (
+        AdapterRequest(path=loading.unload_path, body={"lora_name": each.name}) for each in gone
+    )
+    load = (
+        AdapterRequest(
+            path=loading.load_path, body={"lora_name": each.name, "lora_path": each.source}
+        )
+        for each, _ in wrong
+    )
+    return (*unload, *load)
+
+
+def _find_loaded(declared: LoraAdapter, loaded: Sequence[LoadedAdapter]) -> LoadedAdapter | None:
+    return next((each for each in loaded if is_adapter(each, declared)), None)
+
+
+def _same_source(declared: LoraAdapter, loaded: LoadedAdapter) -> bool:
+    """A name on a hub may be told as the path of its download, which says nothing."""
+    source = declared.source
+    return not source.startswith("/") or source.rstrip("/") == loaded.source.rstrip("/")

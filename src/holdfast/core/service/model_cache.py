@@ -1,0 +1,155 @@
+"""A model in the cache of a service: which one, where in the claim, and how a pod checks it.
+
+Pure. A directory is named by all that decides what is in it, so another revision is another
+directory beside the first, and pods of both can run at a time. Called by `pod` and `children`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+
+from holdfast.core.backends import DEFAULT_BACKEND, Backend
+from holdfast.core.model import is_commit
+from holdfast.core.service.spec import InferenceService, ModelStatus
+from holdfast.core.tree import Fields
+
+MODELS = "/models"
+"""Where a model is mounted that Holdfast brings into the pod."""
+CACHE_ANNOTATION = "holdfast.dev/model-cache"
+"""Of a pod: the directory that it serves from."""
+DOWNLOAD_LABEL = "holdfast.dev/model-download"
+VOLUME = "model-cache"
+MARKER = ".holdfast-complete"
+"""Written last, with the size and the SHA-256 of every file."""
+GGUF_NAME = "model.gguf"
+"""The name under which llama.cpp finds its file, whatever the repository calls it."""
+DEFAULT_REVISION = "main"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CachedModel:
+    """What is downloaded once for all pods of a variant."""
+
+    repo: str
+    revision: str
+    digest: str | None
+    gguf: str | None
+    """What is quantised how, for a backend that loads one file; None for all files."""
+
+    @property
+    def directory(self) -> str:
+        """Inside the claim."""
+        name = re.sub(r"[^a-z0-9]+", "-", self.repo.lower()).strip("-")[-40:].strip("-")
+        return f"{name}-{self.key}"
+
+    @property
+    def key(self) -> str:
+        kind = "all files" if self.gguf is None else f"gguf {self.gguf}"
+        parts = (self.repo, self.revision, self.digest or "", kind)
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:10]
+
+    @property
+    def path(self) -> str:
+        """What a backend is told to load."""
+        directory = f"{MODELS}/{self.directory}"
+        return directory if self.gguf is None else f"{directory}/{GGUF_NAME}"
+
+
+def cached_model(service: InferenceService, *, canary: bool) -> CachedModel | None:
+    """Say what a variant serves from the cache; None without one."""
+    spec = service.spec
+    if spec.cache is None:
+        return None
+    own = spec.canary if canary else None
+    repo, _, tag = ((own.model_ref if own else None) or spec.model_ref).partition(":")
+    of_one_file = (spec.backend or DEFAULT_BACKEND) == Backend.LLAMACPP
+    return CachedModel(
+        repo=repo,
+        revision=(spec.canary_revision if canary else spec.model_revision) or DEFAULT_REVISION,
+        digest=spec.canary_model_digest if canary else spec.model_digest,
+        gguf=tag if of_one_file else None,
+    )
+
+
+def resolved_model(service: InferenceService) -> ModelStatus | None:
+    """What is known of a model without a cache: the commit, where one is declared."""
+    spec = service.spec
+    if spec.model_revision is None and spec.cache is None:
+        return None
+    commit = spec.model_revision if is_commit(spec.model_revision) else None
+    return ModelStatus(ref=spec.model_ref, revision=spec.model_revision, commit=commit)
+
+
+def claim_name(service: InferenceService) -> str:
+    """Of the claim that the models of a service are downloaded into."""
+    return f"{service.name}-models"
+
+
+def job_name(service: InferenceService, model: CachedModel, claim_uid: str) -> str:
+    """Of a download: of that model into that claim, so an empty new claim has another one."""
+    key = hashlib.sha256(f"{model.key} {claim_uid}".encode()).hexdigest()[:8]
+    return f"{service.name}-model-{key}"
+
+
+def claim_spec(service: InferenceService) -> Fields:
+    """What is asked for; without a class the cluster chooses, and nothing is compared."""
+    cache = service.spec.cache
+    assert cache is not None  # noqa: S101  # asked by the caller
+    spec: Fields = {
+        "accessModes": [str(cache.access_mode or "ReadWriteOnce")],
+        "resources": {"requests": {"storage": str(cache.size)}},
+    }
+    if cache.storage_class is not None:
+        spec["storageClassName"] = cache.storage_class
+    return spec
+
+
+def volume_of_cache(service: InferenceService) -> tuple[Fields, Fields]:
+    """The claim and its mount, which only reads. The claim itself is not mounted read-only: that
+    would keep a node from mounting it for a download at the same time."""
+    claim: Fields = {"claimName": claim_name(service)}
+    mount: Fields = {"mountPath": MODELS, "name": VOLUME, "readOnly": True}
+    return {"name": VOLUME, "persistentVolumeClaim": claim}, mount
+
+
+_CHECK = """\
+cd {directory} 2>/dev/null && [ -f {marker} ] || {{
+  echo "The download of the model was never completed: {directory}/{marker} is missing." >&2
+  exit 1
+}}
+while read -r size sha path; do
+  case "$size" in "#"*) continue ;; esac
+  there=$(stat -c %s "$path" 2>/dev/null || echo 0)
+  [ "$there" = "$size" ] || {{
+    echo "$path has $there bytes, and $size were downloaded. The model is not served." >&2
+    exit 1
+  }}
+done < {marker}
+"""
+
+
+def check_container(model: CachedModel, image: str, mount: Fields) -> Fields:
+    """Keep a pod from serving a model that is not whole.
+
+    It runs in the backend's own image, which the node has anyway: an image of ours would restart
+    every model with each version of it.
+    """
+    script = _CHECK.format(directory=f"{MODELS}/{model.directory}", marker=MARKER)
+    return {
+        "name": "model-check",
+        "image": image,
+        "command": ["/bin/sh", "-c", script],
+        "resources": {
+            "requests": {"cpu": "10m", "memory": "32Mi"},
+            "limits": {"memory": "64Mi"},
+        },
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        # So that its last words reach the status of the service.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [mount],
+    }

@@ -1,0 +1,524 @@
+"""Keeps what pods serve as declared: asks their engines, compares, and puts back.
+
+Beside the passes, so that an engine that hangs holds up nobody. A pass hands over what each variant
+was told to serve (`expect`) and reads what was found (`findings`); a difference that appears or
+goes asks for another pass. Ready pods are asked after each start, and then every minute.
+
+Adapters are put back through the engine's own API where it has one. Anything else takes a restart,
+and a comparison that is wrong must not become a loop of them: a pod is deleted only for a field
+that some pod of the same declaration was seen to serve rightly, one pod at a time, and never again
+for a field that was wrong in the pod that came in its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import TypeAlias
+
+from holdfast.core.backends import DEFAULT_BACKEND, POD_PORT, BackendProfile, backend_profile
+from holdfast.core.engine_report import (
+    DeclaredRuntime,
+    EngineReport,
+    FieldComparison,
+    RuntimeDifference,
+    RuntimeMatch,
+    Unreported,
+    adapter_requests,
+    compare_runtime,
+    differences_of,
+    read_declaration,
+    root_field,
+)
+from holdfast.core.errors import HoldfastError
+from holdfast.core.fight import is_fighting, next_heal_at, recent_rounds
+from holdfast.core.ownership.canonical import value_at
+from holdfast.core.service.children import ROLE_LABEL, selector
+from holdfast.core.service.pod import MODEL_ANNOTATION
+from holdfast.core.service.pod_overlay import CONTAINER
+from holdfast.core.service.spec import InferenceService
+from holdfast.core.tree import Fields, Tree, digest
+from holdfast.reconcile.kube import KubeClient, ObjectRef, Scope
+from holdfast.reconcile.ports import Clock, EngineApi
+
+_LOG = logging.getLogger("holdfast.runtime")
+ASK_EVERY = 60.0
+"""Seconds between two questions to a pod that goes on running."""
+_TICK = 0.5
+_SETTLE = 1.0
+"""Seconds after a pod's change in which further ones are waited for."""
+
+ListPods: TypeAlias = Callable[[InferenceService], Awaitable[Sequence[Fields]]]
+"""Gives the pods of a service. Raises HoldfastError where they could not be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodFinding:
+    """What one pod serves, field by field."""
+
+    pod: str
+    comparisons: tuple[FieldComparison, ...]
+    left: str = ""
+    """Why what differs is not being put back; empty where it is, or nothing differs."""
+
+    @property
+    def differences(self) -> tuple[RuntimeDifference, ...]:
+        """What it serves otherwise than declared."""
+        return differences_of(self.pod, self.comparisons)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeFindings:
+    """What is known of the pods of one service."""
+
+    pods: tuple[PodFinding, ...] = ()
+    unknown: str = ""
+    """Why nothing is known of any pod."""
+    healed: tuple[RuntimeDifference, ...] = ()
+    """What was put back last."""
+    heals: int = 0
+    """How often something was put back."""
+
+    @property
+    def differences(self) -> tuple[RuntimeDifference, ...]:
+        """What pods serve otherwise than declared."""
+        return tuple(each for pod in self.pods for each in pod.differences)
+
+    @property
+    def left(self) -> tuple[str, ...]:
+        """Why some of that is not being put back, each reason once."""
+        return tuple(dict.fromkeys(each.left for each in self.pods if each.left))
+
+    @property
+    def unknown_fields(self) -> tuple[tuple[str, FieldComparison], ...]:
+        """What was not told, by pod."""
+        return tuple(
+            (pod.pod, each)
+            for pod in self.pods
+            for each in pod.comparisons
+            if each.match is RuntimeMatch.UNKNOWN
+        )
+
+
+NOT_ASKED = RuntimeFindings(unknown="Its pods have not been asked yet.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Variant:
+    """What the pods of one variant were told to serve."""
+
+    command: tuple[str, ...]
+    declared: DeclaredRuntime
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _AskedPod:
+    pod: str
+    uid: str
+    variant: _Variant | None
+    url: str
+    comparisons: tuple[FieldComparison, ...]
+    report: EngineReport | None = None
+
+    @property
+    def differing(self) -> tuple[FieldComparison, ...]:
+        return tuple(each for each in self.comparisons if each.match is RuntimeMatch.DIFFERS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Restart:
+    """A pod that was deleted, until another one is there in its place."""
+
+    uid: str
+    known: frozenset[str]
+    """The pods that were there before."""
+    ready: int
+    digest: str
+    differences: tuple[RuntimeDifference, ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Watched:
+    """One service whose pods are asked."""
+
+    service: InferenceService
+    backend: BackendProfile
+    variants: dict[str, _Variant] = field(default_factory=dict)
+    held: str = ""
+    findings: RuntimeFindings = NOT_ASKED
+    due: float = 0.0
+    task: asyncio.Task[None] | None = None
+    proven: set[tuple[str, str]] = field(default_factory=set)
+    """Declaration and field that some pod was seen to serve rightly."""
+    useless: set[tuple[str, str]] = field(default_factory=set)
+    """Those that a restart did not bring right."""
+    restart: _Restart | None = None
+    rounds: dict[tuple[str, str], tuple[datetime, ...]] = field(default_factory=dict)
+    """When a field of a variant was put back."""
+
+
+class RuntimeMonitor:
+    """Asks the engines of every service that a pass handed over. `run` does so until cancelled."""
+
+    def __init__(
+        self,
+        engines: EngineApi,
+        client: KubeClient,
+        *,
+        clock: Clock,
+        again: Callable[[InferenceService], None],
+        list_pods: ListPods | None = None,
+    ) -> None:
+        """`again` asks for a pass over a service of which something new is known."""
+        self._engines = engines
+        self._client = client
+        self._clock = clock
+        self._again = again
+        self._list_pods = list_pods or self._list_from_cluster
+        self._watched: dict[tuple[str, str], _Watched] = {}
+
+    def expect(
+        self, service: InferenceService, templates: Mapping[str, Fields], *, held: str = ""
+    ) -> None:
+        """Say what the pods of each variant were told to serve.
+
+        `held` says why what differs is not to be put back; it is where that is empty.
+        """
+        key = (service.namespace, service.name)
+        watched = self._watched.get(key)
+        if watched is None or watched.service.uid != service.uid:
+            if watched is not None:
+                self.forget(service.namespace, service.name)
+            watched = self._watched[key] = _Watched(
+                service=service, backend=backend_profile(service.spec.backend or DEFAULT_BACKEND)
+            )
+        if held != watched.held:
+            watched.due = 0.0
+        watched.service, watched.held = service, held
+        watched.backend = backend_profile(service.spec.backend or DEFAULT_BACKEND)
+        variants = {
+            role: _read_variant(service, template, watched.backend)
+            for role, template in templates.items()
+        }
+        if variants != watched.variants:
+            watched.variants, watched.due = variants, 0.0
+            kept = {each.digest for each in variants.values()}
+            watched.proven = {each for each in watched.proven if each[0] in kept}
+            watched.useless = {each for each in watched.useless if each[0] in kept}
+        if not watched.backend.queries:
+            name = service.spec.backend or DEFAULT_BACKEND
+            why = f"Nobody knows how to ask a {name} engine what it serves."
+            watched.findings = RuntimeFindings(unknown=why)
+
+    def forget(self, namespace: str, name: str) -> None:
+        """Ask no more about a service that is gone."""
+        watched = self._watched.pop((namespace, name), None)
+        if watched is not None and watched.task is not None:
+            watched.task.cancel()
+
+    def findings(self, service: InferenceService) -> RuntimeFindings:
+        """What is known of its pods now."""
+        watched = self._watched.get((service.namespace, service.name))
+        return watched.findings if watched else NOT_ASKED
+
+    def pod_changed(self, namespace: str, name: str) -> None:
+        """Ask soon: a pod of this service was started, became ready or went."""
+        watched = self._watched.get((namespace, name))
+        if watched is not None:
+            watched.due = min(watched.due, self._clock.monotonic() + _SETTLE)
+
+    async def run(self) -> None:
+        """Ask whoever is due, each service in a task of its own."""
+        try:
+            while True:
+                now = self._clock.monotonic()
+                for watched in list(self._watched.values()):
+                    if watched.due <= now and watched.task is None and watched.backend.queries:
+                        self._start(watched, now)
+                await self._clock.sleep(_TICK)
+        finally:
+            tasks = [each.task for each in self._watched.values() if each.task is not None]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _start(self, watched: _Watched, now: float) -> None:
+        watched.due = now + ASK_EVERY
+        watched.task = asyncio.create_task(self._ask_and_tell(watched))
+
+    async def _ask_and_tell(self, watched: _Watched) -> None:
+        try:
+            await self.ask(watched.service)
+        except Exception:
+            # Its findings stay as they were; it is asked again in a minute.
+            service = f"{watched.service.namespace}/{watched.service.name}"
+            _LOG.exception("runtime-not-asked", extra={"service": service})
+        finally:
+            watched.task = None
+
+    async def ask(self, service: InferenceService) -> None:
+        """Ask the pods of a service once, and put back what differs where that is wanted."""
+        watched = self._watched.get((service.namespace, service.name))
+        if watched is None:
+            return
+        before = watched.findings
+        watched.findings = await self._find(watched)
+        if watched.findings != before:
+            self._again(watched.service)
+
+    async def _find(self, watched: _Watched) -> RuntimeFindings:
+        kept = replace(NOT_ASKED, healed=watched.findings.healed, heals=watched.findings.heals)
+        try:
+            pods = await self._list_pods(watched.service)
+        except HoldfastError as error:
+            return replace(kept, unknown=f"Its pods could not be listed: {error.happened}")
+        ready = [pod for pod in pods if _is_ready(pod) and _belongs(pod, watched.service)]
+        asked = await asyncio.gather(*(self._ask_pod(watched, pod) for pod in ready))
+        healed: list[RuntimeDifference] = []
+        self._follow_restart(watched, asked, pods, healed)
+        for pod in asked:
+            if pod.variant is not None:
+                watched.proven |= {
+                    (pod.variant.digest, root_field(each.field))
+                    for each in pod.comparisons
+                    if each.match is RuntimeMatch.IN_SYNC
+                }
+        found = [await self._restore(watched, pod, asked, healed) for pod in asked]
+        if healed:
+            kept = replace(kept, healed=tuple(healed), heals=kept.heals + 1)
+        if not found:
+            return replace(kept, unknown="No pod is ready to be asked.")
+        return replace(kept, unknown="", pods=tuple(sorted(found, key=lambda each: each.pod)))
+
+    async def _ask_pod(self, watched: _Watched, pod: Fields) -> _AskedPod:
+        metadata = ("metadata",)
+        role = value_at(pod, (*metadata, "labels", ROLE_LABEL))
+        variant = watched.variants.get(str(role))
+        asked = _AskedPod(
+            pod=str(value_at(pod, (*metadata, "name"))),
+            uid=str(value_at(pod, (*metadata, "uid"))),
+            variant=variant,
+            url=_url(str(value_at(pod, ("status", "podIP")))),
+            comparisons=(),
+        )
+        if variant is None or _command_of(_server(pod)) != variant.command:
+            why = (
+                "It was started by another command line than the declared one: a rollout is under"
+                " way, or an admission policy changed it."
+            )
+            return replace(asked, variant=None, comparisons=(_not_compared(why),))
+        return await self._ask_engine(watched, asked)
+
+    async def _ask_engine(self, watched: _Watched, asked: _AskedPod) -> _AskedPod:
+        assert asked.variant is not None  # noqa: S101  # asked by both callers
+        report = await self._engines.report(asked.url, watched.backend)
+        comparisons = compare_runtime(asked.variant.declared, report)
+        return replace(asked, report=report, comparisons=comparisons)
+
+    async def _restore(
+        self,
+        watched: _Watched,
+        asked: _AskedPod,
+        every: Sequence[_AskedPod],
+        healed: list[RuntimeDifference],
+    ) -> PodFinding:
+        if not asked.differing or asked.variant is None:
+            return PodFinding(pod=asked.pod, comparisons=asked.comparisons)
+        if watched.held:
+            return PodFinding(pod=asked.pod, comparisons=asked.comparisons, left=watched.held)
+        fields = {root_field(each.field) for each in asked.differing}
+        role = _role_of(watched, asked.variant)
+        until = self._fight_until(watched, role, fields)
+        if until is not None:
+            left = (
+                f"It came back after each of several times that it was put back, so it is left"
+                f" until {until:%Y-%m-%dT%H:%M:%SZ}."
+            )
+            return PodFinding(pod=asked.pod, comparisons=asked.comparisons, left=left)
+        refused = ""
+        if fields == {"adapters"}:
+            before = PodFinding(pod=asked.pod, comparisons=asked.comparisons).differences
+            asked, refused = await self._send_adapters(watched, asked)
+            if not asked.differing:
+                self._count_round(watched, role, fields)
+                healed += before
+                return PodFinding(pod=asked.pod, comparisons=asked.comparisons)
+        left = await self._restart(watched, asked, every, role, fields)
+        left = f"{refused} {left}".strip() if left else ""
+        return PodFinding(pod=asked.pod, comparisons=asked.comparisons, left=left)
+
+    async def _send_adapters(self, watched: _Watched, asked: _AskedPod) -> tuple[_AskedPod, str]:
+        """Put adapters back through the engine; ask again; say what it refused."""
+        assert asked.variant is not None  # noqa: S101  # asked by the caller
+        report, declared = asked.report, asked.variant.declared.adapters
+        if report is None or declared is None or isinstance(report.adapters, Unreported):
+            return asked, ""
+        requests = adapter_requests(watched.backend, declared, report.adapters)
+        if requests is None:
+            return asked, "The engine cannot load or unload these adapters while it runs."
+        for request in requests:
+            if refused := await self._engines.send(asked.url, request):
+                return await self._ask_engine(watched, asked), refused
+        return await self._ask_engine(watched, asked), ""
+
+    async def _restart(
+        self,
+        watched: _Watched,
+        asked: _AskedPod,
+        every: Sequence[_AskedPod],
+        role: str,
+        fields: set[str],
+    ) -> str:
+        """Delete the pod, so that another one starts; says why where that is not done."""
+        assert asked.variant is not None  # noqa: S101  # asked by the caller
+        if watched.restart is not None:
+            if watched.restart.uid == asked.uid:
+                return ""
+            return "It waits until the pod that is being restarted is there again."
+        keys = {(asked.variant.digest, each) for each in fields}
+        if keys & watched.useless:
+            return (
+                "A pod was restarted because of it, and the new one serves the same, so no other"
+                " is. Compare what is declared with what the engine says."
+            )
+        if not keys <= watched.proven:
+            return (
+                "No pod has been seen to serve it as declared, so it is not known that a restart"
+                " would help, and none is made. Delete the pod to try."
+            )
+        if any(each.variant is None for each in every):
+            return "It waits until the rollout is over."
+        ref = ObjectRef(
+            api_version="v1", kind="Pod", namespace=watched.service.namespace, name=asked.pod
+        )
+        try:
+            await self._client.delete(ref, uid=asked.uid)
+        except HoldfastError as error:
+            return f"The pod could not be deleted: {error.happened}"
+        self._count_round(watched, role, fields)
+        watched.restart = _Restart(
+            uid=asked.uid,
+            known=frozenset(each.uid for each in every),
+            ready=len(every),
+            digest=asked.variant.digest,
+            differences=PodFinding(pod=asked.pod, comparisons=asked.comparisons).differences,
+        )
+        return ""
+
+    def _follow_restart(
+        self,
+        watched: _Watched,
+        asked: Sequence[_AskedPod],
+        pods: Sequence[Fields],
+        healed: list[RuntimeDifference],
+    ) -> None:
+        """See what came in the place of a pod that was deleted."""
+        restart = watched.restart
+        if restart is None or any(
+            value_at(pod, ("metadata", "uid")) == restart.uid for pod in pods
+        ):
+            return
+        if all(each.digest != restart.digest for each in watched.variants.values()):
+            watched.restart = None  # another declaration is rolled out, so nothing is known of it
+            return
+        fields = {root_field(each.field) for each in restart.differences}
+        fresh = [each for each in asked if each.uid not in restart.known]
+        for pod in fresh:
+            wrong = fields & {root_field(each.field) for each in pod.differing}
+            watched.useless |= {(restart.digest, each) for each in wrong}
+        if fresh and len(asked) >= restart.ready:
+            watched.restart = None
+            if not {(restart.digest, each) for each in fields} & watched.useless:
+                healed += restart.differences
+
+    def _fight_until(self, watched: _Watched, role: str, fields: Iterable[str]) -> datetime | None:
+        now = self._clock.now()
+        times = [watched.rounds.get((role, each), ()) for each in fields]
+        waits = [next_heal_at(rounds, now) for rounds in times if is_fighting(rounds, now)]
+        return max((each for each in waits if each is not None), default=None)
+
+    def _count_round(self, watched: _Watched, role: str, fields: Iterable[str]) -> None:
+        now = self._clock.now()
+        for each in fields:
+            rounds = (*watched.rounds.get((role, each), ()), now)
+            watched.rounds[role, each] = recent_rounds(rounds, now)
+
+    async def _list_from_cluster(self, service: InferenceService) -> Sequence[Fields]:
+        labels = ",".join(f"{name}={value}" for name, value in selector(service.name).items())
+        scope = Scope(api_version="v1", kind="Pod", namespace=service.namespace, labels=labels)
+        return (await self._client.list(scope)).items
+
+
+def _read_variant(service: InferenceService, template: Fields, backend: BackendProfile) -> _Variant:
+    container = _server(template)
+    command = _command_of(container)
+    variables = {
+        str(each.get("name")): str(each["value"])
+        for each in _items(container.get("env"))
+        if isinstance(each.get("value"), str)
+    }
+    adapters = service.spec.adapters
+    model = value_at(template, ("metadata", "annotations", MODEL_ANNOTATION))
+    named = [[each.name, each.source, each.strength] for each in adapters or ()]
+    return _Variant(
+        command=command,
+        declared=read_declaration(
+            command,
+            backend,
+            model=str(model or service.spec.model_ref),
+            variables=variables,
+            adapters=adapters,
+        ),
+        digest=digest([list(command), named, adapters is None]),
+    )
+
+
+def _server(holder: Fields) -> Fields:
+    """The container of the engine, of a pod or of a pod template."""
+    containers = _items(value_at(holder, ("spec", "containers")))
+    return next((each for each in containers if each.get("name") == CONTAINER), {})
+
+
+def _command_of(container: Fields) -> tuple[str, ...]:
+    parts = [container.get("command"), container.get("args")]
+    return tuple(str(part) for line in parts if isinstance(line, list) for part in line)
+
+
+def _items(value: Tree) -> list[Fields]:
+    held = value if isinstance(value, list) else []
+    return [each for each in held if isinstance(each, dict)]
+
+
+def _is_ready(pod: Fields) -> bool:
+    if value_at(pod, ("metadata", "deletionTimestamp")) is not None:
+        return False
+    conditions = _items(value_at(pod, ("status", "conditions")))
+    ready = any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
+    return ready and isinstance(value_at(pod, ("status", "podIP")), str)
+
+
+def _belongs(pod: Fields, service: InferenceService) -> bool:
+    """True for a pod of one of its Deployments; a label alone is anybody's to write."""
+    owners = _items(value_at(pod, ("metadata", "ownerReferences")))
+    return any(
+        each.get("controller") is True
+        and each.get("kind") == "ReplicaSet"
+        and str(each.get("name")).startswith(f"{service.name}-")
+        for each in owners
+    )
+
+
+def _url(address: str) -> str:
+    return f"http://[{address}]:{POD_PORT}" if ":" in address else f"http://{address}:{POD_PORT}"
+
+
+def _not_compared(why: str) -> FieldComparison:
+    return FieldComparison(field="model", match=RuntimeMatch.UNKNOWN, reason=why)
+
+
+def _role_of(watched: _Watched, variant: _Variant) -> str:
+    return next((role for role, each in watched.variants.items() if each == variant), "")

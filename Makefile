@@ -20,7 +20,7 @@ $(READY): pyproject.toml requirements/uv.txt requirements/dev.txt
 
 setup: $(READY) ## Make the virtual environment (the other targets do it by themselves)
 
-quickstart: $(READY) ## See the main job done, on this machine, in about a minute
+quickstart: $(READY) ## See the main job done, on this machine, in about a minute (STAY=1: and look at its page)
 	@$(BIN)/python examples/quickstart.py
 
 test: $(READY) ## Run the test suite; builds its cluster first, once per machine
@@ -44,13 +44,30 @@ cluster: $(READY) ## Start a Kubernetes cluster with the operator, to play with
 cluster-stop: $(READY) ## End that cluster and the operator
 	@$(BIN)/python tools/cluster.py stop
 
-demo-kubernetes: $(READY) ## See the operator at work on a real control plane, in about a minute
+node: $(READY) ## Start a cluster with a real node, where pods run, to play with (Linux, root)
+	@$(BIN)/python tools/node.py start
+
+node-stop: $(READY) ## End that node and everything in it
+	@$(BIN)/python tools/node.py stop
+
+image: $(READY) ## Build Holdfast's own image, without a container engine: dist/holdfast.tar
+	@$(BIN)/python tools/image.py registry.example/holdfast:0.1.0 dist/holdfast.tar
+
+demo-kubernetes: $(READY) ## See the operator at work on a real control plane, with real pods where possible
 	@$(BIN)/python examples/kubernetes_demo.py
 
-demo-gitops: $(READY) ## See drift become a pull request, a review and a heal, in a minute or two
+demo-gitops: $(READY) ## See drift become a pull request, a review and a heal, in a minute or two (STAY=1: and look at its page)
 	@$(BIN)/python examples/gitops_demo.py
 
-check: lint types test ## What CI runs, no more and no less
+client-test: $(READY) ## The JavaScript client: its types, and its tests on a real server (needs Node 20 or newer)
+	@if node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' 2> /dev/null; then \
+	  cd clients/javascript && { test node_modules/.package-lock.json -nt package-lock.json || npm ci --silent; } && npm test --silent; \
+	else \
+	  echo "SKIPPED: the JavaScript client was not tested, for there is no Node 20 or newer on PATH (HOLDFAST_REQUIRE_NODEJS=1 makes that a failure)" >&2; \
+	  test -z "$$HOLDFAST_REQUIRE_NODEJS"; \
+	fi
+
+check: lint types test client-test ## What CI runs, no more and no less
 
 check-long: $(READY) ## The long runs: kill points, many examples, every seeded bug put back
 	@HOLDFAST_LONG=1 $(BIN)/python -m pytest -n $(WORKERS) -m long --timeout 3600
@@ -70,6 +87,6 @@ lock: $(READY) ## Resolve the locked requirements anew
 	@echo 'hatchling' | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 - -c requirements/dev.txt -o deploy/requirements-build.txt
 
 clean: ## Remove the virtual environment and what tools left behind
-	@rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis clients/javascript/node_modules clients/javascript/types
 
-.PHONY: testbed cluster cluster-stop demo-kubernetes demo-gitops help setup quickstart test lint types check check-long bench format lock clean
+.PHONY: testbed cluster cluster-stop node node-stop image demo-kubernetes demo-gitops help setup quickstart test lint types client-test check check-long bench format lock clean

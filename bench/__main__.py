@@ -19,6 +19,8 @@ ALL = (
     "detect",
     "operator",
     "gitops",
+    "node",
+    "page",
 )
 
 

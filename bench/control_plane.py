@@ -15,10 +15,10 @@ from pathlib import Path
 
 from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.store import OpenMode, Store
-from holdfast.core.desired import Desired
 from holdfast.core.live import Writer
 from holdfast.core.names import WorkloadId
 from holdfast.core.tree import Fields
+from holdfast.core.workload import Desired
 
 HOLDFAST = str(Path(sys.executable).with_name("holdfast"))
 PROJECT = "bench"

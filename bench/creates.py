@@ -14,8 +14,8 @@ from bench.control_plane import BENCH, PROJECT, fields
 from bench.report import Row
 from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.store import OpenMode, Store
-from holdfast.core.desired import Desired
 from holdfast.core.names import WorkloadId
+from holdfast.core.workload import Desired
 
 COUNT = 4_000
 LOGGED = b"x" * 32_768

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import chdir, contextmanager
@@ -329,6 +330,30 @@ def play(cluster: Cluster, gitea: Gitea, folder: Path) -> None:
         demo.environment = dict(reviewer(folder, address))
         with chdir(demo.clone):
             tell(demo)
+            if os.environ.get("STAY"):
+                stay(demo)
+            else:
+                print(
+                    f"\nIts page is at {address}/ui/; make demo-gitops STAY=1 stays up for a look."
+                )
+
+
+def stay(demo: Demo) -> None:
+    """Leave something to decide, name links that sign in, and wait until the reader goes."""
+    demo.title("Have a look yourself: another image waits for your review.")
+    image = "server=vllm/vllm-openai:nightly"
+    demo.kubectl("set", "image", "deployment/support-bot", image, "-n", NAMESPACE)
+    demo.drift("awaiting-approval")
+    print("   A link signs one browser in, within a minute. Enter gives another, q ends.")
+    try:
+        while True:
+            demo.holdfast("ui", "--no-open", "-o", "name")
+            if input().strip().lower() == "q":
+                return
+    except EOFError:  # nobody is there to press a key: stay until Ctrl-C
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        return
 
 
 def main() -> None:

@@ -114,8 +114,28 @@ def tell_the_story(scratch: Path, url: str) -> None:
         [HOLDFAST, "history", spec.slug], env=environment, text=True, capture_output=True
     )
     print(indent(shown.stdout.rstrip() or shown.stderr.rstrip()))
+
+    if os.environ.get("STAY"):
+        show_page(environment)
+    else:
+        print(faint(f"\nIts page is at {url}/ui/; make quickstart STAY=1 stays up for a look."))
     mgmt.delete(spec.slug)
     mgmt.close()
+
+
+def show_page(environment: dict[str, str]) -> None:
+    """Name a link that signs in, and stay until the reader has seen enough."""
+    step("Have a look yourself", "holdfast ui")
+    print(faint("   A link signs one browser in, within a minute. Enter gives another, q ends."))
+    command = [HOLDFAST, "ui", "--no-open", "-o", "name"]
+    try:
+        while True:
+            made = subprocess.run(command, env=environment, text=True, capture_output=True)
+            done(f"open {bold(made.stdout.strip() or made.stderr.strip())}")
+            if input().strip().lower() == "q":
+                return
+    except EOFError:  # nobody is there to press a key: stay until Ctrl-C
+        threading.Event().wait()
 
 
 def declared(scratch: Path) -> WorkloadSpec:

@@ -12,6 +12,7 @@ import base64
 import os
 import shlex
 import string
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import TypeVar
 
@@ -19,20 +20,24 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from holdfast.core.backends import Backend
-from holdfast.core.desired import Desired
 from holdfast.core.drift import Drift, find_drift
 from holdfast.core.live import Live, Phase, Status, Writer
+from holdfast.core.lora import WITH_ADAPTERS, LoraAdapter
 from holdfast.core.names import WorkloadId, is_slug
 from holdfast.core.redact import names_a_secret
 from holdfast.core.tree import Fields, Tree
 from holdfast.core.workload import (
     Analysis,
     Autoscaling,
+    Cache,
     Canary,
+    Desired,
     Health,
     Resources,
     Rollout,
+    ScalingMetric,
     SecretRef,
+    Suspend,
     TaskType,
     WorkloadSpec,
 )
@@ -182,24 +187,8 @@ def commands() -> st.SearchStrategy[str]:
     ).map(shlex.join)
 
 
-# One entry for each field, so that a test can compare the names with those of the dataclass.
-RESOURCES = {
-    "cpu": QUANTITIES, "memory": QUANTITIES, "gpu": COUNTS, "gpu_memory": QUANTITIES,
-}  # fmt: skip
-AUTOSCALING = {
-    "min": st.integers(0, 4), "max": st.integers(4, 9), "metric": WORDS,
-    "target": st.floats(0.5, 99, allow_nan=False),
-}  # fmt: skip
-ANALYSIS = {
-    "metric": WORDS, "max": st.floats(1, 9), "min": st.floats(0, 1),
-    "interval": DURATIONS, "rounds": st.integers(1, 9),
-}  # fmt: skip
-ROLLOUT = {"max_surge": st.integers(1, 4), "drain_timeout": DURATIONS}
-HEALTH = {
-    "path": st.sampled_from(["/health", "/v1/models"]),
-    "interval": DURATIONS, "timeout": DURATIONS, "startup": DURATIONS,
-}  # fmt: skip
-SECRET_REF = {"name": SLUGS, "key": st.text(_LETTERS + "_-", min_size=1, max_size=8)}
+REVISIONS = st.sampled_from(["main", "v1.2", "refs/pr/7", "0123456789abcdef" * 2 + "01234567"])
+DIGESTS = st.sampled_from(["sha256:" + "ab" * 32, "sha256:" + "01" * 32])
 
 
 def _built(
@@ -210,9 +199,50 @@ def _built(
     return st.fixed_dictionaries(required, optional=optional).map(lambda given: kind(**given))
 
 
+# One entry for each field, so that a test can compare the names with those of the dataclass.
+RESOURCES = {
+    "cpu": QUANTITIES, "memory": QUANTITIES, "gpu": COUNTS, "gpu_memory": QUANTITIES,
+    "accelerators": st.dictionaries(
+        st.sampled_from(["amd.com/gpu", "rdma/hca"]), st.integers(1, 8), max_size=2
+    ),
+}  # fmt: skip
+SCALING_METRIC = {"metric": WORDS, "target": st.floats(0.5, 99, allow_nan=False)}
+AUTOSCALING = {
+    "min": st.integers(0, 4), "max": st.integers(4, 9), "metric": WORDS,
+    "target": st.floats(0.5, 99, allow_nan=False),
+    "metrics": st.lists(_built(ScalingMetric, SCALING_METRIC, "metric"), min_size=1, max_size=2)
+    .map(tuple),
+    "preset": st.sampled_from(["queue", "kv-cache"]), "idle_after": DURATIONS,
+    "behavior": st.sampled_from([
+        {"scaleDown": {"stabilizationWindowSeconds": 300}},
+        {"scaleUp": {"policies": [{"type": "Pods", "value": 2, "periodSeconds": 60}]}},
+    ]),
+}  # fmt: skip
+ANALYSIS = {
+    "metric": WORDS, "max": st.floats(1, 9), "min": st.floats(0, 1),
+    "interval": DURATIONS, "rounds": st.integers(1, 9),
+}  # fmt: skip
+CACHE = {
+    "size": QUANTITIES, "storage_class": SLUGS,
+    "access_mode": st.sampled_from(["ReadWriteOnce", "ReadWriteMany"]),
+}  # fmt: skip
+ROLLOUT = {"max_surge": st.integers(1, 4), "drain_timeout": DURATIONS}
+HEALTH = {
+    "path": st.sampled_from(["/health", "/v1/models"]),
+    "interval": DURATIONS, "timeout": DURATIONS, "startup": DURATIONS,
+}  # fmt: skip
+SUSPEND = {
+    "reason": WORDS, "until": st.sampled_from(["2026-11-20T18:00:00Z", "2020-01-01T00:00:00+02:00"])
+}  # fmt: skip
+SECRET_REF = {"name": SLUGS, "key": st.text(_LETTERS + "_-", min_size=1, max_size=8)}
+
+
 CANARY = {
-    "weight": st.integers(0, 100), "model": WORDS, "command": commands(), "image": WORDS,
+    "weight": st.integers(0, 100), "model": WORDS, "model_revision": REVISIONS,
+    "model_digest": DIGESTS, "command": commands(), "image": WORDS,
     "replicas": st.integers(1, 4), "analysis": _built(Analysis, ANALYSIS, "metric", "max"),
+    "env": st.dictionaries(NAMES.map(lambda name: f"C_{name}"), WORDS, max_size=2),
+    "resources": _built(Resources, RESOURCES),
 }  # fmt: skip
 EXECUTION = st.one_of(
     st.just({"execution_policy": "fixed"}),
@@ -230,6 +260,29 @@ EXECUTION = st.one_of(
 _VARIABLES = st.text(string.ascii_uppercase + string.digits + "_", max_size=6).filter(
     lambda name: not names_a_secret(name)
 )
+POD_TEMPLATES = st.fixed_dictionaries(
+    {},
+    optional={
+        "metadata": st.fixed_dictionaries({"labels": st.dictionaries(NAMES, WORDS, max_size=2)}),
+        "spec": st.fixed_dictionaries(
+            {},
+            optional={
+                "priorityClassName": WORDS,
+                "volumes": st.lists(st.fixed_dictionaries({"name": NAMES}), max_size=2),
+                "hostIPC": st.booleans(),
+            },
+        ),
+    },
+)
+
+
+def _said_once(scale: Autoscaling) -> Autoscaling:
+    """The same without what is said in another way too, or has nothing to apply to."""
+    if scale.metrics is not None or scale.preset is not None:
+        scale = replace(scale, metric=None)
+    return replace(scale, idle_after=None) if scale.min else scale
+
+
 SPEC = {
     "name": WORDS,
     "model": WORDS,
@@ -238,6 +291,9 @@ SPEC = {
     "project": SLUGS,
     "description": WORDS,
     "task_type": st.sampled_from(TaskType),
+    "model_revision": REVISIONS,
+    "model_digest": DIGESTS,
+    "cache": _built(Cache, CACHE, "size"),
     "command": commands(),
     "image": WORDS,
     "args": st.lists(WORDS, max_size=3),
@@ -252,13 +308,21 @@ SPEC = {
     "worker_id": WORDS,
     "gpu_resource_id": WORDS,
     "replicas": COUNTS,
-    "autoscaling": _built(Autoscaling, AUTOSCALING, "min", "max"),
+    "autoscaling": _built(Autoscaling, AUTOSCALING, "min", "max").map(_said_once),
     "resources": _built(Resources, RESOURCES),
     "execution_policy": EXECUTION,
     "execution_policy_config": EXECUTION,
     "canary": _built(Canary, CANARY, "weight", "model"),
+    "pod_template": POD_TEMPLATES,
     "rollout": _built(Rollout, ROLLOUT),
     "health": _built(Health, HEALTH),
+    "nodes": st.integers(1, 4),
+    "suspend": _built(Suspend, SUSPEND, "reason"),
+    "adapters": st.lists(
+        st.builds(LoraAdapter, name=SLUGS, source=SLUGS.map(lambda slug: f"/lora/{slug}")),
+        max_size=2,
+        unique_by=lambda each: each.name,
+    ),
 }
 _AMOUNTS = ("replicas", "autoscaling", "execution_policy", "execution_policy_config")
 _STARTS = ("command", "image", "args")
@@ -284,6 +348,8 @@ def specs(draw: st.DrawFn) -> WorkloadSpec:
         given[amount] = draw(SPEC[amount])
     for name in draw(st.sampled_from([(), ("command",), ("image",), ("args",), ("image", "args")])):
         given[name] = draw(SPEC[name])
+    if given["backend"] not in WITH_ADAPTERS:
+        given.pop("adapters", None)
     return WorkloadSpec(**given)
 
 

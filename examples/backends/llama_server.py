@@ -17,6 +17,7 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import xllamacpp
@@ -56,6 +57,10 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument("--parallel", type=int, default=2, help="requests served at once")
     # More threads than idle cores makes llama.cpp slower, by tens of times at worst.
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--metrics", action="store_true", help="accepted; /metrics is always there")
+    parser.add_argument(
+        "--lora-scaled", default="", metavar="FILE:SCALE,...", help="LoRA adapters, in this order"
+    )
     pooling = parser.add_mutually_exclusive_group()
     pooling.add_argument("--embeddings", action="store_true", help="serve /v1/embeddings too")
     pooling.add_argument("--rerank", action="store_true", help="serve /v1/rerank")
@@ -72,6 +77,7 @@ def _parameters(arguments: argparse.Namespace) -> xllamacpp.CommonParams:
     parameters.n_parallel = arguments.parallel
     parameters.cpuparams.n_threads = arguments.threads
     parameters.cpuparams_batch.n_threads = arguments.threads
+    parameters.lora_adapters = list(_adapters(arguments.lora_scaled))
     parameters.endpoint_metrics = True
     parameters.ui = False
     # A pooled input must fit one physical batch; the default of 512 refuses a long paragraph.
@@ -84,6 +90,14 @@ def _parameters(arguments: argparse.Namespace) -> xllamacpp.CommonParams:
         parameters.embedding = True
         parameters.pooling_type = pooling.LLAMA_POOLING_TYPE_RANK
     return parameters
+
+
+def _adapters(given: str) -> Iterator[xllamacpp.CommonAdapterLoraInfo]:
+    for each in filter(None, given.split(",")):
+        path, _, scale = each.rpartition(":")
+        if not Path(path).is_file():
+            sys.exit(f"llama_server: there is no adapter at {path}")
+        yield xllamacpp.CommonAdapterLoraInfo(path, float(scale))
 
 
 def _check_port(host: str, port: int) -> None:

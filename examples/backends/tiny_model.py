@@ -6,11 +6,14 @@ the end of the text, and every other character by `a`. Every chat is therefore
 answered with `abcdefghijklmnopqrstuvwxyz.`, and a prompt ending in `c` goes on
 with `defg…`. With mean pooling its embeddings are histograms of characters.
 
+The adapter is a LoRA for the chat model, by which it shows what a server has loaded.
+
 The rerank model is a BERT cross-encoder of 0.4 MB with random weights. Its
 scores mean nothing, but they are the same on every run.
 
     python examples/backends/tiny_model.py chat.gguf
     python examples/backends/tiny_model.py rerank.gguf --rerank
+    python examples/backends/tiny_model.py sql.gguf --adapter
 
 Needs `gguf` and `numpy`. The same bytes come out each time.
 """
@@ -138,6 +141,22 @@ def write_rerank_model(path: str | os.PathLike[str]) -> Path:
     return Path(path)
 
 
+def write_chat_adapter(path: str | os.PathLike[str]) -> Path:
+    """Write a LoRA adapter of rank 4 for the chat model, too weak to change an answer."""
+    width, blocks, rank = 384, 2, 4
+    random = np.random.default_rng(1)
+    with _writer(path, "llama") as gguf_file:
+        gguf_file.add_type(gguf.GGUFType.ADAPTER)
+        gguf_file.add_string(gguf.Keys.Adapter.TYPE, "lora")
+        gguf_file.add_float32(gguf.Keys.Adapter.LORA_ALPHA, float(rank))
+        for block in range(blocks):
+            name = f"blk.{block}.attn_q.weight"
+            for part, shape in (("lora_a", (rank, width)), ("lora_b", (width, rank))):
+                values = (random.standard_normal(shape) * 0.001).astype(np.float32)
+                gguf_file.add_tensor(f"{name}.{part}", values)
+    return Path(path)
+
+
 def _successor(token: int) -> int:
     """Give the token that follows: the next letter, then the full stop, then the end."""
     character = CHARACTERS[token - FIRST_CHARACTER] if token >= FIRST_CHARACTER else ""
@@ -225,9 +244,13 @@ def _writer(path: str | os.PathLike[str], architecture: str) -> Iterator[gguf.GG
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", metavar="OUT.gguf", help="the file to write")
-    parser.add_argument("--rerank", action="store_true", help="write the rerank model instead")
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument("--rerank", action="store_true", help="write the rerank model instead")
+    instead.add_argument("--adapter", action="store_true", help="write a LoRA adapter instead")
     arguments = parser.parse_args()
-    write = write_rerank_model if arguments.rerank else write_chat_model
+    write = write_chat_model
+    if arguments.rerank or arguments.adapter:
+        write = write_rerank_model if arguments.rerank else write_chat_adapter
     path = write(arguments.out)
     print(f"wrote {path} ({path.stat().st_size} bytes)")
 

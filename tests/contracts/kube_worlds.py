@@ -83,7 +83,7 @@ class ClusterKubeWorld:
         resource = await self.api.resource_of(ref.api_version, ref.kind)
         path = resource.path(ref.name, namespace=ref.namespace, subresource=subresource)
         while True:
-            item: Any = await self.client.get(ref)
+            item: Any = await self.api.get(ref)
             change(item)
             if subresource == "scale":
                 scale = await self.api.request("GET", path)

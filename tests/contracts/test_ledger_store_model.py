@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 from tests.support.ledgers import NOON, LedgerBackend, PostgresLedger, SqliteLedger
+from tests.support.memory_ledger import MemoryLedgerStore
 from tests.support.postgres import Postgres
 
-from holdfast.adapters.memory.ledger_store import MemoryLedgerStore
 from holdfast.core.errors import HoldfastError
 from holdfast.reconcile.gitops.ports import JournalEntry, LedgerStore, LedgerWrite, RecordKind
 

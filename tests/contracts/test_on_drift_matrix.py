@@ -89,7 +89,8 @@ class Remote(World):
         )
 
     def written(self) -> int:
-        return len(self._proxy.mutating)
+        asked = ("/cost",)  # a question with a body
+        return sum(not each.path.endswith(asked) for each in self._proxy.mutating)
 
     def move(self, live: Live) -> None:
         config = {"execution_policy": "fixed", "execution_policy_config": {"replicas": MOVED}}

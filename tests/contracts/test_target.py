@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from tests.contracts.targets import PROJECT
 
-from holdfast.core.desired import Desired, desired_of
+from holdfast.core.cost import CostKind
 from holdfast.core.drift import find_drift
 from holdfast.core.errors import Conflict, HoldfastError, NotFound, ValidationError
 from holdfast.core.live import Absent, Live, Observation
@@ -17,7 +17,7 @@ from holdfast.core.names import WorkloadId
 from holdfast.core.outcome import Outcome
 from holdfast.core.plan import Action, Disruption, Step, delete_plan, make_plan
 from holdfast.core.policy import OnDrift
-from holdfast.core.workload import WorkloadSpec
+from holdfast.core.workload import Desired, WorkloadSpec, desired_of
 from holdfast.reconcile import reconciler
 from holdfast.reconcile.ports import ControlTarget
 
@@ -364,5 +364,31 @@ def test_closing_twice_is_harmless(on_target: OnTarget) -> None:
     async def scenario(target: ControlTarget) -> None:
         await target.aclose()
         await target.aclose()
+
+    on_target(scenario)
+
+
+def test_what_a_step_costs_is_asked_without_changing_anything(on_target: OnTarget) -> None:
+    """How much is known differs by target; that a moved world is unknown, and no error, is not."""
+
+    async def scenario(target: ControlTarget) -> None:
+        desired = declared()
+        (creation,) = make_plan([find_drift(desired=desired, live=Absent(id=desired.id))]).steps
+        await target.cost(creation)
+        assert await target.observe(desired.id) == Absent(id=desired.id)
+        live = await created(target, desired)
+        (update,) = make_plan([find_drift(desired=declared(replicas=3), live=live)]).steps
+        for step in (update, delete_plan(live).steps[0]):
+            cost = await target.cost(step)
+            assert cost is None or cost.kind in CostKind
+            moved = replace(step, version=f"{step.version}-before")
+            assert await target.cost(moved) is None
+            assert await target.cost(replace(step, uid="another")) is None
+        assert await target.cost(creation) is None  # it is there meanwhile
+        assert await target.cost(replace(update, write={"replicas": "many"})) in (None, cost)
+        seen = await target.observe(live.id)
+        assert isinstance(seen, Live)
+        assert (seen.version, seen.fields) == (live.version, live.fields)
+        assert await actions(target) == ["created"]
 
     on_target(scenario)

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from tests.strategies import drifts, specs
 
-from holdfast.core.desired import Desired, desired_of
 from holdfast.core.drift import (
     Cause,
     Drift,
@@ -32,7 +31,7 @@ from holdfast.core.names import WorkloadId
 from holdfast.core.plan import Action, make_plan
 from holdfast.core.show import plan_text
 from holdfast.core.tree import Fields, Path
-from holdfast.core.workload import WorkloadSpec
+from holdfast.core.workload import Desired, WorkloadSpec, desired_of
 
 WHERE = WorkloadId(project="acme", slug="chat")
 

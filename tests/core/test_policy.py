@@ -31,7 +31,7 @@ BY_POLICY = {
     Policy.PLAN: DecisionAction.PLAN,
     Policy.REFUSE: DecisionAction.REFUSE,
     Policy.REVIEW: DecisionAction.REVIEW,
-    Policy.PULL_REQUEST: DecisionAction.PULL_REQUEST,
+    Policy.PROPOSE: DecisionAction.PROPOSE,
     Policy.HEAL: DecisionAction.HEAL,
 }
 ABSENT_BY_POLICY = {
@@ -59,8 +59,8 @@ ROWS: list[tuple[Situation, list[Policy], dict[str, Any], str, str, datetime | N
     (PENDING, EVERY, {"held": True}, "leave", "held", None),
     (DRIFTED, HEALING, {"foreign": True}, "leave", "foreign", None),
     (DRIFTED, EVERY, {"foreign": True, "approved": True}, "leave", "foreign", None),
-    (DRIFTED, [Policy.PULL_REQUEST], {"foreign": True, "reverts": True}, "leave", "foreign", None),
-    (DRIFTED, [Policy.PULL_REQUEST], {"foreign": True}, "pull-request", "policy", None),
+    (DRIFTED, [Policy.PROPOSE], {"foreign": True, "reverts": True}, "leave", "foreign", None),
+    (DRIFTED, [Policy.PROPOSE], {"foreign": True}, "propose", "policy", None),
     (ABSENT, EVERY, {"foreign": True}, "leave", "foreign", None),
     (PENDING, EVERY, {"foreign": True}, "leave", "foreign", None),
     (DRIFTED, HEALING, {"unhealable": True}, "leave", "unhealable", None),
@@ -201,3 +201,17 @@ def test_a_value_outside_the_table_is_an_error_and_not_a_default(bad: str) -> No
     unknown: Any = "?"
     with pytest.raises(AssertionError):
         decide(situation, unknown, on_absent=unknown)
+
+
+def test_every_reason_and_every_action_is_reached() -> None:
+    """A member of either enum that nothing decides would be a promise that nobody keeps."""
+    found = [decide(*each) for each in everything()]
+    found += [decide(ABSENT, Policy.HEAL, on_absent=each) for each in OnAbsent]
+    assert {each.reason for each in found} == set(Reason)
+    assert {each.action for each in found} == set(DecisionAction)
+
+
+def test_what_is_ignored_reported_or_proposed_is_never_put_back_unasked() -> None:
+    for situation, policy, given in everything():
+        if policy is not Policy.HEAL and not given.approved:
+            assert decide(situation, policy, given).action is not DecisionAction.HEAL

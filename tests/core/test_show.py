@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.strategies import credentials, drifts
 
-from holdfast.core.desired import Desired
+from holdfast.core.cost import NO_COST, Cost, CostKind, DeviceNeed
 from holdfast.core.diff import Change
 from holdfast.core.drift import Drift, DriftedField, DriftKind, find_drift
 from holdfast.core.live import Absent, Live, Writer
 from holdfast.core.names import WorkloadId
-from holdfast.core.plan import Action, Disruption, Plan, Step, delete_plan, make_plan
+from holdfast.core.plan import Action, Disruption, Plan, Step, delete_plan, make_plan, with_cost
 from holdfast.core.show import (
     MAX_LINES,
     MAX_VALUE_WIDTH,
@@ -32,6 +32,7 @@ from holdfast.core.show import (
 )
 from holdfast.core.text_style import TextStyle, escape_unprintable
 from holdfast.core.tree import Tree
+from holdfast.core.workload import Desired
 
 
 def where(slug: str) -> WorkloadId:
@@ -50,7 +51,8 @@ LIVE = Live(
     },
     writers={"command": Writer(manager="kubectl-edit", actor="maria")},
 )
-PLAN = make_plan(
+COST = Cost(kind=CostKind.ROLLING, pods=2, cold_start=41)
+_PLAN = make_plan(
     [
         find_drift(
             desired=Desired(
@@ -71,9 +73,10 @@ PLAN = make_plan(
         ),
     ]
 )
+PLAN = Plan(steps=(with_cost(_PLAN.steps[0], COST), *_PLAN.steps[1:]))
 
 TEXT = """\
-  ~↻ acme/chat    rolling restart, no request lost
+  ~↻ acme/chat    update: rolling restart of 2 replicas; last cold start 41 s
        field                    live          declared
      ~ command.--max-model-len  16384      →  8192   configuration, by kubectl-edit (maria)
      - command.--quiet          true       →  (not set)   configuration, by kubectl-edit (maria)
@@ -82,7 +85,7 @@ TEXT = """\
      - env.B                    |`<b>      →  (not set)   configuration
      + image                    (not set)  →  yyyyyyyyyyyyyyyy…yyyyyyyyyyyyyyyyy   image
 
-  +  acme/embed    create
+  +  acme/embed    create: cost unknown
 
 Plan: 1 to create, 1 to update, 0 to delete."""
 
@@ -90,6 +93,8 @@ MARKDOWN = """\
 **Plan: 1 to create, 1 to update, 0 to delete.**
 
 #### `~↻` acme/chat
+
+update: `rolling restart of 2 replicas; last cold start 41 s`
 
 | field | live | declared | kind | changed by |
 |---|---|---|---|---|
@@ -101,6 +106,8 @@ MARKDOWN = """\
 | `image` | `(not set)` | `yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy` | image | unknown |
 
 #### `+` acme/embed
+
+create: `cost unknown`
 
 It is declared and not there.
 
@@ -119,6 +126,7 @@ def hostile_plan(text: str) -> Plan:
     step = Step(
         id=where("chat"), action=Action.UPDATE, reason=text, disruption=Disruption.NONE,
         fields=(field,), write={}, uid="u", version="v",
+        cost=Cost(kind=CostKind.NONE, devices=(DeviceNeed(resource=text, needed=1),)),
     )  # fmt: skip
     return Plan(steps=(step, replace(step, fields=(), action=Action.DELETE)))
 
@@ -158,7 +166,7 @@ def test_a_plan_without_changes_has_no_table() -> None:
 
 def test_a_deletion_says_that_serving_stops() -> None:
     plan = delete_plan(LIVE)
-    assert str(plan).splitlines()[0] == "  -  acme/chat    stops serving"
+    assert str(plan).splitlines()[0] == "  -  acme/chat    delete: stops serving"
     assert "Asked for." in plan_markdown(plan)
     assert plan_summary(plan) == "Plan: 0 to create, 0 to update, 1 to delete."
 
@@ -167,7 +175,11 @@ def test_marks_carry_the_meaning_without_colour() -> None:
     update, create, same = PLAN.steps
     assert [step_symbol(step) for step in (update, create, same)] == ["~↻", "+", "="]
     assert step_symbol(update, ascii_only=True) == "~r"
-    assert step_symbol(replace(update, disruption=Disruption.NONE)) == "~"
+    assert step_symbol(replace(update, cost=None)) == "~↻"
+    assert step_symbol(replace(update, cost=None, disruption=Disruption.NONE)) == "~"
+    # What the target says counts, whatever the fields alone would mean.
+    assert step_symbol(with_cost(update, NO_COST)) == "~"
+    assert step_symbol(with_cost(update, Cost(kind=CostKind.GAP, pods=1))) == "~↻"
 
 
 def test_paint_gets_every_mark_with_its_meaning() -> None:
@@ -296,7 +308,7 @@ CREATE = make_plan(
 def test_a_plan_that_creates_shows_what_it_creates() -> None:
     long = "x" * 99 + "…" + "x" * 100
     assert plan_text(CREATE) == (
-        "  +  acme/new    create\n"
+        "  +  acme/new    create: cost unknown\n"
         "     + name                   new\n"
         "     + command                vllm serve m\n"
         "     + env.A                  1\n"

@@ -12,21 +12,27 @@ from holdfast.core.workload import (
     SPEC_FIELDS,
     Analysis,
     Autoscaling,
+    Cache,
     Canary,
     Health,
     Resources,
     Rollout,
+    ScalingMetric,
     SecretRef,
+    Suspend,
 )
 
 PARTS = {
     Analysis: strategies.ANALYSIS,
     Autoscaling: strategies.AUTOSCALING,
+    Cache: strategies.CACHE,
     Canary: strategies.CANARY,
     Health: strategies.HEALTH,
     Resources: strategies.RESOURCES,
     Rollout: strategies.ROLLOUT,
+    ScalingMetric: strategies.SCALING_METRIC,
     SecretRef: strategies.SECRET_REF,
+    Suspend: strategies.SUSPEND,
 }
 
 

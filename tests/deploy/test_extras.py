@@ -210,6 +210,8 @@ def test_without_an_extra_the_sdk_and_the_command_line_work_on_a_file(installed:
 def test_the_server_serves(installed: Installed) -> None:
     with serving(installed) as url:
         ensure_there(installed, url)
+        page = httpx2.get(f"{url}/", follow_redirects=True)
+        assert page.content == (ROOT / "web" / "index.html").read_bytes()
 
 
 @only("kubernetes")

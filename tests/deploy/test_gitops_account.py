@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from click.testing import CliRunner
 from tests.support.cluster import Cluster
+from tests.support.controllers import ControllerProcess
 from tests.support.git_host import BareRepository
 from tests.support.manifests import DEPLOYMENT, SERVICE, SETTINGS
-from tests.support.processes import wait_until
 
 from holdfast.apps.cli.main import cli
 
@@ -34,7 +29,7 @@ def test_with_the_right_to_write_it_syncs_and_heals_and_is_refused_nothing(
     token = install(cluster, place, namespace, "--gitops-writes")
     origin = BareRepository(tmp_path / "origin")
     origin.commit(FILES)
-    with controller(token, tmp_path, "--namespace", namespace, "--lease-namespace", place):
+    with controller(cluster, place, namespace, token, tmp_path):
         routes = [{"name": "all", "remediation": "self-heal"}]
         declare(cluster, namespace, origin, sync={"automatic": True}, drift={"routes": routes})
         until(cluster, namespace, "synced")
@@ -53,7 +48,7 @@ def test_without_it_what_differs_is_reported_and_nothing_is_written(
     token = install(cluster, place, namespace)
     origin = BareRepository(tmp_path / "origin")
     origin.commit(FILES)
-    with controller(token, tmp_path, "--namespace", namespace, "--lease-namespace", place):
+    with controller(cluster, place, namespace, token, tmp_path):
         declare(cluster, namespace, origin)
         until(cluster, namespace, "ahead")
     account = f"system:serviceaccount:{place}:{NAME}"
@@ -66,26 +61,13 @@ def test_without_it_what_differs_is_reported_and_nothing_is_written(
     assert refused(cluster, place) == []
 
 
-@contextmanager
-def controller(kubeconfig: Path, folder: Path, *flags: str) -> Iterator[None]:
-    """A running controller, ended in order."""
-    code = "from holdfast.apps.cli.main import main; main()"
-    own = ["--db", str(folder / "gitops.db"), "--port", "0", "--allow-local"]
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-c", code, "gitops", *own, *flags],
-            env={**os.environ, "KUBECONFIG": str(kubeconfig)},
-            stdout=log,
-            stderr=log,
-        )
-    try:
-        yield
-    except BaseException as error:
-        error.add_note((folder / "log").read_text()[-3000:])
-        raise
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(timeout=30)
+def controller(
+    cluster: Cluster, place: str, namespace: str, kubeconfig: Path, folder: Path
+) -> AbstractContextManager[ControllerProcess]:
+    """A running controller for one namespace, ended in order."""
+    command = ["gitops", "--db", str(folder / "gitops.db"), "--port", "0", "--allow-local"]
+    command += ["--log-format", "json", "--namespace", namespace, "--lease-namespace", place]
+    return ControllerProcess(cluster, folder / "log", command, kubeconfig).running()
 
 
 def install(cluster: Cluster, place: str, namespace: str, *more: str) -> Path:
@@ -111,12 +93,10 @@ def declare(cluster: Cluster, namespace: str, origin: BareRepository, **spec: An
 
 
 def until(cluster: Cluster, namespace: str, sync: str) -> None:
-    def found() -> bool:
-        item = cluster.get("applications.holdfast.dev", "shop", namespace)
-        status: dict[str, Any] = item.get("status") or {}
-        return status.get("sync") == sync
-
-    wait_until(found, 60, f"the application to be {sync}")
+    name = "applications.holdfast.dev"
+    cluster.wait(
+        name, "shop", namespace, lambda it: (it.get("status") or {}).get("sync") == sync, 60
+    )
 
 
 def refused(cluster: Cluster, place: str) -> list[str]:

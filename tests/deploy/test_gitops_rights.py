@@ -29,6 +29,7 @@ def test_it_reads_and_reports_until_more_is_given(
         ("patch", "applications.holdfast.dev/status"),
         ("create", "events.events.k8s.io"),
         ("list", "namespaces"),
+        ("list", "nodes"),
     ):
         assert every.may(verb, kind, namespace), (verb, kind)
     for verb, kind in (
@@ -40,7 +41,7 @@ def test_it_reads_and_reports_until_more_is_given(
         ("patch", "applications.holdfast.dev"),
         ("create", "rolebindings.rbac.authorization.k8s.io"),
         ("get", "pods/log"),
-        ("get", "nodes"),
+        ("patch", "nodes"),
         ("create", "serviceaccounts/token"),
         ("create", "pods/exec"),
     ):

@@ -14,7 +14,7 @@ from tests.support.cluster import Cluster
 from tests.support.cluster_fixtures import write_service_status
 from tests.support.inference_services import document
 
-from holdfast.wire.crd import inference_service_crd
+from holdfast.wire.crd import INFERENCE_SERVICE, make_crd
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = {"kubectl-holdfast": "main", "kubectl_complete-holdfast": "complete"}
@@ -49,7 +49,7 @@ class Kubectl:
 
 @pytest.fixture
 def kubectl(cluster: Cluster, tmp_path: Path) -> Kubectl:
-    cluster.apply(inference_service_crd())
+    cluster.apply(make_crd(INFERENCE_SERVICE))
     cluster.kubectl(
         *("wait", "--for=condition=Established", "--timeout=30s"),
         "crd/inferenceservices.holdfast.dev",

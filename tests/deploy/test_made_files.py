@@ -13,19 +13,61 @@ from typing import Any
 import pytest
 import yaml
 from tests.support import testbed
-from tests.support.go_programs import NoHelm, find_helm, find_or_build_helm
+from tests.support.go_programs import HELM, NotBuilt
 
 from holdfast.core.service.children import Gateway
 from holdfast.core.tree import Fields
 from holdfast.install.monitoring import alert_rules, dashboard_text
 from holdfast.install.objects import installation_objects
-from holdfast.install.settings import OPERATOR_NAME, GitopsInstallation, Installation
+from holdfast.install.settings import (
+    OPERATOR_NAME,
+    GitopsInstallation,
+    Installation,
+    PodSettings,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "deploy" / "chart" / "holdfast"
 KUSTOMIZE = ROOT / "deploy" / "kustomize"
 GATEWAY = Gateway(namespace="infra", name="public", domain="models.example")
 KEEP = {"helm.sh/resource-policy": "keep"}
+DIGEST = "sha256:" + "0" * 64
+POD_VALUES = {
+    # Helm lays values over the chart's own, so each of those is given anew.
+    "resources": {
+        "requests": {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "2Gi"},
+        "limits": {"memory": "4Gi"},
+    },
+    "nodeSelector": {"node-role.example/infra": "true"},
+    "tolerations": [{"key": "infra", "operator": "Exists", "effect": "NoSchedule"}],
+    "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}}},
+    "priorityClassName": "system-cluster-critical",
+    "podAnnotations": {"example.com/scrape": "true"},
+    "podLabels": {"team": "ml"},
+    "serviceAccount": {"name": "robot", "annotations": {"example.com/role": "arn:1"}},
+}
+
+
+def pod_settings(values: dict[str, Any]) -> PodSettings:
+    return PodSettings(
+        resources=values["resources"],
+        node_selector=values["nodeSelector"],
+        tolerations=values["tolerations"],
+        affinity=values["affinity"],
+        priority_class=values["priorityClassName"],
+        annotations=values["podAnnotations"],
+        labels=values["podLabels"],
+        account=values["serviceAccount"]["name"],
+        account_annotations=values["serviceAccount"]["annotations"],
+    )
+
+
+GITOPS_VALUES = {
+    **POD_VALUES,
+    "priorityClassName": "high",
+    "podLabels": {"team": "platform"},
+    "serviceAccount": {"name": "git-robot", "annotations": {"example.com/role": "arn:2"}},
+}
 REQUIRED = os.environ.get("HOLDFAST_REQUIRE_TESTBED") == "1"
 
 
@@ -110,16 +152,18 @@ def test_where_the_controller_may_go(address: str, port: int, reached: bool) -> 
         ({"monitoring": True, "replicas": 3}, Installation(monitoring=True, replicas=3)),
         (
             {
-                "image": "registry.example/holdfast@sha256:" + "0" * 64,
+                "image": {"repository": "registry.example/holdfast", "digest": DIGEST},
                 "watchNamespaces": ["chat", "embed"],
                 "gateway": {"namespace": "infra", "name": "public", "domain": "models.example"},
                 "prometheus": "http://prometheus.monitoring:9090",
+                "modelHubs": [],
             },
             Installation(
-                image="registry.example/holdfast@sha256:" + "0" * 64,
+                image=f"registry.example/holdfast@{DIGEST}",
                 watched=("chat", "embed"),
                 gateway=GATEWAY,
                 prometheus="http://prometheus.monitoring:9090",
+                model_hubs=(),
             ),
         ),
         (
@@ -160,6 +204,29 @@ def test_where_the_controller_may_go(address: str, port: int, reached: bool) -> 
             {"gitops": {"enabled": True, "writes": True}, "watchNamespaces": ["chat"]},
             Installation(gitops=GitopsInstallation(writes=True), watched=("chat",)),
         ),
+        (
+            {
+                **POD_VALUES,
+                "image": {
+                    "repository": "registry.example/holdfast",
+                    "tag": "dev",
+                    "pullPolicy": "Always",
+                },
+                "imagePullSecrets": [{"name": "registry"}, {"name": "mirror"}],
+                "logLevel": "debug",
+                "gitops": {"enabled": True, **GITOPS_VALUES},
+                "watchNamespaces": ["chat"],
+            },
+            Installation(
+                image="registry.example/holdfast:dev",
+                pull_policy="Always",
+                pull_secrets=("registry", "mirror"),
+                log_level="debug",
+                pod=pod_settings(POD_VALUES),
+                gitops=GitopsInstallation(pod=pod_settings(GITOPS_VALUES)),
+                watched=("chat",),
+            ),
+        ),
     ],
     ids=[
         "as it is",
@@ -169,6 +236,7 @@ def test_where_the_controller_may_go(address: str, port: int, reached: bool) -> 
         "gitops with every choice",
         "gitops of namespaces that reports",
         "gitops of a namespace that writes",
+        "pods as a cluster wants them",
     ],
 )
 def test_the_chart_is_the_export(values: dict[str, Any], installation: Installation) -> None:
@@ -199,12 +267,45 @@ def test_the_chart_keeps_the_definitions_when_it_is_removed() -> None:
         {"replicas": 0},
         {"gateway": {"name": "public"}},
         {"gitops": {"enabled": True, "storage": "much"}},
+        {"image": "registry.example/holdfast:1"},
+        {"image": {"digest": "latest"}},
+        {"podLabels": {"app.kubernetes.io/component": "other"}},
+        {"serviceAccount": {"create": False}},
+        {"logLevel": "loud"},
     ],
-    ids=["a name that does not exist", "no operator", "a gateway without a domain", "no size"],
+    ids=[
+        "a name that does not exist",
+        "no operator",
+        "a gateway without a domain",
+        "no size",
+        "an image that is no mapping",
+        "a digest that is none",
+        "a label that selects the pods",
+        "an account that is not there and has no name",
+        "a level that is none",
+    ],
 )
 def test_the_chart_refuses_what_means_nothing(values: dict[str, Any]) -> None:
     with pytest.raises(subprocess.CalledProcessError):
         template(values)
+
+
+@pytest.mark.timeout(900)
+def test_an_account_that_is_there_already_is_bound_and_not_made() -> None:
+    made = template({"serviceAccount": {"create": False, "name": "given"}})
+    assert [each for each in made if each["kind"] == "ServiceAccount"] == []
+    bound = [subject for each in made for subject in each.get("subjects", ())]
+    assert {subject["name"] for subject in bound} == {"given"}
+    (pod,) = [each["spec"]["template"]["spec"] for each in made if each["kind"] == "Deployment"]
+    assert pod["serviceAccountName"] == "given"
+
+
+@pytest.mark.timeout(900)
+def test_roles_for_people_can_be_left_out() -> None:
+    roles = {each["metadata"]["name"] for each in template({}) if each["kind"] == "ClusterRole"}
+    without = template({"userRoles": False})
+    left = {each["metadata"]["name"] for each in without if each["kind"] == "ClusterRole"}
+    assert roles - left == {"holdfast-view", "holdfast-edit", "holdfast-application-editor"}
 
 
 def test_the_board_is_shipped_as_a_file_and_for_grafanas_sidecar() -> None:
@@ -242,8 +343,8 @@ def kustomize(folder: Path) -> str:
 
 def template(values: dict[str, Any]) -> list[dict[str, Any]]:
     try:
-        program = find_or_build_helm(lambda _: None) if REQUIRED else find_helm()
-    except NoHelm as missing:
+        program = HELM.find_or_build(lambda _: None) if REQUIRED else HELM.find()
+    except NotBuilt as missing:
         if REQUIRED:
             raise
         pytest.skip(str(missing))

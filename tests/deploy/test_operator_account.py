@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 from tests.support.cluster import Cluster
+from tests.support.controllers import ControllerProcess
 from tests.support.inference_services import canary, document
 from tests.support.processes import wait_until
 
@@ -45,7 +40,8 @@ def work(cluster: Cluster, place: str, namespace: str, folder: Path, flags: list
     token = cluster.kubeconfig_for_service_account(NAME, place)
     # Where it looks by itself in a pod.
     own = [f"--lease-namespace={place}", *([f"--namespace={namespace}"] if flags else [])]
-    with operator(token, folder, own):
+    command = ["operator", "--metrics-address=127.0.0.1:0", *own]
+    with ControllerProcess(cluster, folder / "log", command, token).running():
         small = {"resources": {"gpuMemory": None}}
         scaled = {**small, **canary(), "minReplicas": 2, "maxReplicas": 5}
         cluster.apply(document(scaled, namespace=namespace))
@@ -61,27 +57,6 @@ def work(cluster: Cluster, place: str, namespace: str, folder: Path, flags: list
     asked = cluster.audit_events(user=account)
     assert {"create", "patch", "watch"} <= {each.verb for each in asked}
     assert [each for each in asked if each.code == 403] == []
-
-
-@contextmanager
-def operator(kubeconfig: Path, folder: Path, flags: list[str]) -> Iterator[None]:
-    """A running operator, ended in order."""
-    code = "from holdfast.apps.cli.main import main; main()"
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-c", code, "operator", "--metrics-address=127.0.0.1:0", *flags],
-            env={**os.environ, "KUBECONFIG": str(kubeconfig)},
-            stdout=log,
-            stderr=log,
-        )
-    try:
-        yield
-    except BaseException as error:
-        error.add_note((folder / "log").read_text()[-3000:])
-        raise
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(timeout=30)
 
 
 def leftovers(cluster: Cluster, namespace: str) -> list[str]:

@@ -25,9 +25,16 @@ WORKLOADS = {
     ("autoscaling", "horizontalpodautoscalers"): KEEP,
     ("policy", "poddisruptionbudgets"): KEEP,
     ("gateway.networking.k8s.io", "httproutes"): KEEP,
-    ("", "pods"): {"list"},
+    ("leaderworkerset.x-k8s.io", "leaderworkersets"): KEEP,
+    ("keda.sh", "scaledobjects"): KEEP,
+    ("", "persistentvolumeclaims"): KEEP - {"list", "watch"},
+    ("batch", "jobs"): KEEP - {"watch"},
+    ("", "pods"): {"list", "watch", "delete"},
+    ("", "events"): {"list"},
     ("events.k8s.io", "events"): {"create", "patch"},
 }
+NODES = {("", "nodes"): {"get", "list"}, ("", "events"): {"list"}}
+"""Only for who looks after the whole cluster: nodes have no namespace."""
 LEASES = {("coordination.k8s.io", "leases"): {"get", "create", "patch"}}
 NAME = "holdfast-operator"
 
@@ -37,14 +44,17 @@ def test_an_operator_of_the_whole_cluster_may_do_its_work_and_nothing_else(
 ) -> None:
     install(cluster, place)
     token = cluster.kubeconfig_for_service_account(NAME, place)
-    assert settled(cluster, token, namespace, WORKLOADS) == WORKLOADS
-    assert settled(cluster, token, place, WORKLOADS | LEASES) == WORKLOADS | LEASES
+    every = WORKLOADS | NODES
+    assert settled(cluster, token, namespace, every) == every
+    at_home = every | LEASES | {("", "pods"): WORKLOADS["", "pods"] | {"get"}}
+    assert settled(cluster, token, place, at_home) == at_home
     cluster.kubectl("get", "inferenceservices.holdfast.dev", "-A", kubeconfig=token)
+    cluster.kubectl("get", "nodes", kubeconfig=token)
     for refused in (
         ("get", "secrets", "-n", namespace),
         ("get", "configmaps", "-n", namespace),
-        ("get", "nodes"),
         ("annotate", "namespace", namespace, "a=b"),
+        ("annotate", "nodes", "--all", "a=b"),
     ):
         with pytest.raises(KubectlFailed, match="orbidden"):
             cluster.kubectl(*refused, kubeconfig=token)
@@ -58,9 +68,12 @@ def test_an_operator_of_some_namespaces_has_no_rights_elsewhere(
         install(cluster, place, "--watch-namespace", namespace)
         token = cluster.kubeconfig_for_service_account(NAME, place)
         assert settled(cluster, token, namespace, WORKLOADS) == WORKLOADS
-        assert settled(cluster, token, place, LEASES) == LEASES
+        at_home = LEASES | {("", "pods"): {"get"}}  # its own pod, to know its own image
+        assert settled(cluster, token, place, at_home) == at_home
         assert settled(cluster, token, other, {}) == {}
         cluster.kubectl("get", "inferenceservices.holdfast.dev", "-n", namespace, kubeconfig=token)
+        with pytest.raises(KubectlFailed, match="orbidden"):
+            cluster.kubectl("get", "nodes", kubeconfig=token)
         with pytest.raises(KubectlFailed, match="orbidden"):
             cluster.kubectl("get", "inferenceservices.holdfast.dev", "-A", kubeconfig=token)
     finally:

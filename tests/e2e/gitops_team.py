@@ -15,60 +15,50 @@ import base64
 import itertools
 import json
 import os
-import signal
 import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-import httpx2
 from tests.support.cluster import AuditEvent, Cluster
 from tests.support.control_plane import AdminApi, ApiRequestFailed
-from tests.support.gitea import Account, Gitea, GiteaRepository
-from tests.support.gitops_process import (
+from tests.support.controllers import (
     GITOPS_AGENT,
     PROJECT,
     GitopsProcess,
     install_application_crd,
 )
-from tests.support.go_programs import IDENTITY, NoSops, find_sops
-from tests.support.server import bearer
+from tests.support.gitea import Account, Gitea, GiteaRepository
+from tests.support.go_programs import IDENTITY, SOPS, NotBuilt
+from tests.support.processes import HOLDFAST, wait_until
 
 from holdfast.adapters.store import TokenScope
 from holdfast.core.custom_resource import API_VERSION, GROUP, VERSION
 from holdfast.core.gitops.address import HOSTS
 from holdfast.wire.crd import APPLICATION
 
-HOLDFAST = [sys.executable, "-c", "from holdfast.apps.cli.main import main; main()"]
 REVIEWER = (TokenScope.READ, TokenScope.WRITE, TokenScope.APPROVE)
 
 
 class ReviewedController(GitopsProcess):
     """A running controller, and what people see of it."""
 
-    def __init__(self, cluster: Cluster, directory: Path, options: tuple[str, ...]) -> None:
+    def __init__(self, cluster: Cluster, directory: Path, options: Iterable[str]) -> None:
         super().__init__(cluster, directory, options)
         self.outputs: list[str] = []
         """Everything that commands printed."""
-        self._tokens: dict[str, str] = {}
-        self._client = httpx2.Client(timeout=30)
 
-    def token_of(self, name: str, scopes: Sequence[TokenScope] = REVIEWER) -> str:
-        """The token of a person, made when it is first needed."""
-        if name not in self._tokens:
-            self._tokens[name] = self.token(PROJECT, scopes, name=name)
-        return self._tokens[name]
+    def token_of(self, name: str) -> str:
+        """The token of a reviewer."""
+        return self.token(PROJECT, REVIEWER, name=name)
 
     # Any: JSON as it answers it.
     def read(self, path: str) -> Any:
         """Ask something about applications, as somebody who may."""
-        where = f"{self.url}/api/projects/{PROJECT}/gitops/{path}"
-        answer = self._client.get(where, headers=bearer(self.token_of("maria")))
+        answer = self.ask("GET", path, token=self.token_of("maria"))
         assert answer.is_success, answer.text
         return answer.json()
 
@@ -99,50 +89,25 @@ class ReviewedController(GitopsProcess):
         self.outputs += [ran.stdout, ran.stderr]
         return ran.returncode, ran.stdout + ran.stderr
 
-    def close(self) -> None:
-        """Let go of connections."""
-        self._client.close()
-
-    @contextmanager
-    def frozen(self) -> Iterator[None]:
-        """Let it see and do nothing for a moment."""
-        os.killpg(self.process.pid, signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            os.killpg(self.process.pid, signal.SIGCONT)
-
-    def log_tail(self) -> str:
-        """The last lines of the log that are not about requests."""
-        lines = self.log.read_text(errors="replace").splitlines()
-        return "\n".join([line for line in lines if '"event":"request"' not in line][-20:])
-
 
 @contextmanager
 def running_controller(
     cluster: Cluster, namespace: str, directory: Path, *options: str
 ) -> Iterator[ReviewedController]:
     """Run a controller for the Applications of one namespace until the block ends."""
-    controller = ReviewedController(
-        cluster,
-        directory,
-        ("--allow-local", "--namespace", namespace, "--lease-namespace", namespace,
-         "--kubectl", cluster.programs.path("kubectl"), *_sops_option(), *options),
-    )  # fmt: skip
-    controller.start()
-    try:
+    scope = ("--namespace", namespace, "--lease-namespace", namespace)
+    programs = ("--kubectl", cluster.programs.path("kubectl"), *_sops_option())
+    controller = ReviewedController(cluster, directory, (*scope, *programs, *options))
+    with controller.running():
         yield controller
         if controller.process.poll() is None:
             assert controller.stop() == 0, controller.log_tail()
-    finally:
-        controller.kill()
-        controller.close()
 
 
 def _sops_option() -> list[str]:
     try:
-        return ["--sops", find_sops()]
-    except NoSops:
+        return ["--sops", SOPS.find()]
+    except NotBuilt:
         return []
 
 
@@ -164,23 +129,6 @@ SELF_HEAL = {"name": "heal", "remediation": "self-heal"}
 REVIEW = {"name": "review", "remediation": "review"}
 PULL = {"name": "propose", "remediation": "pull-request"}
 T = TypeVar("T")
-
-
-def poll_until(
-    question: Callable[[], T | None],
-    what: str,
-    timeout: float = TIMEOUT,
-    show: Callable[[], object] = lambda: "",
-) -> T:
-    """Ask until there is an answer that is true, and give it."""
-    end = time.monotonic() + timeout
-    while True:
-        found = question()
-        if found:
-            return found
-        if time.monotonic() > end:
-            raise AssertionError(f"waited {timeout:g} s in vain for {what}: {show()}")
-        time.sleep(_INTERVAL)
 
 
 @dataclass
@@ -391,7 +339,7 @@ class FollowedApplication:
 
     def until(self, question: Callable[[], T | None], what: str, timeout: float = TIMEOUT) -> T:
         """Wait for something, and show how the application stands when it does not come."""
-        return poll_until(question, what, timeout, self._shown)
+        return wait_until(question, timeout, what, _INTERVAL, self._shown)
 
     def until_status(
         self, holds: Callable[[dict[str, Any]], object], what: str, timeout: float = TIMEOUT

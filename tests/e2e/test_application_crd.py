@@ -6,29 +6,23 @@ import json
 from typing import Any
 
 import pytest
-from tests.support.applications import ACCEPTED, FULL, REFUSED, RefusedApplication, document
+from tests.support.applications import ACCEPTED, FULL, REFUSED, document
 from tests.support.cluster import Cluster
 from tests.support.control_plane import ApiRequestFailed
+from tests.support.refused import RefusedSpec
 
 from holdfast.core.custom_resource import GROUP, VERSION, Condition
 from holdfast.core.errors import InvalidSpec
 from holdfast.core.gitops.application import ApplicationStatus, ObjectSummary
 from holdfast.wire.application_v1alpha1 import application_from_json, status_to_json
-from holdfast.wire.crd import APPLICATION, application_crd
+from holdfast.wire.crd import APPLICATION, make_crd
 
 pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture(scope="module", autouse=True)
 def definition(cluster: Cluster) -> None:
-    """The definition, installed and served; it stays for whoever else uses the cluster."""
-    cluster.kubectl(
-        "apply", "--server-side", "--force-conflicts", "-f", "-",
-        stdin=json.dumps(application_crd()),
-    )  # fmt: skip
-    cluster.kubectl(
-        "wait", "--for=condition=Established", f"crd/{APPLICATION.name}", "--timeout=30s"
-    )
+    cluster.install_definitions(make_crd(APPLICATION))
 
 
 # Any: objects of the Kubernetes API as they come over the wire, here and below.
@@ -55,9 +49,7 @@ def test_the_definition_is_served_under_its_short_name(cluster: Cluster, namespa
 @pytest.mark.parametrize(
     "case", [case for case in REFUSED if case.server], ids=lambda case: case.why
 )
-def test_what_is_wrong_is_refused_before_it_is_stored(
-    cluster: Cluster, case: RefusedApplication
-) -> None:
+def test_what_is_wrong_is_refused_before_it_is_stored(cluster: Cluster, case: RefusedSpec) -> None:
     """The sentence is ours where several fields are joined, and names the field elsewhere."""
     wrong = document(case.change, namespace="default")
     with pytest.raises(InvalidSpec) as ours:
@@ -75,7 +67,7 @@ def test_what_is_wrong_is_refused_before_it_is_stored(
     "case", [case for case in REFUSED if not case.server], ids=lambda case: case.why
 )
 def test_what_the_api_server_cannot_tell_is_told_by_the_controller(
-    cluster: Cluster, case: RefusedApplication
+    cluster: Cluster, case: RefusedSpec
 ) -> None:
     """When this fails the API server has learnt it: say so in the table."""
     stored = put(cluster, document(case.change, namespace="default"), dry=True)

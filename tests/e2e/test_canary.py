@@ -30,7 +30,7 @@ from holdfast.core.service.spec import PLURAL
 from holdfast.reconcile.kube import KubeConflict
 from holdfast.reconcile.service.reconciler import ServiceReconciler
 from holdfast.reconcile.service.status import ServiceResult
-from holdfast.wire.crd import inference_service_crd
+from holdfast.wire.crd import INFERENCE_SERVICE, make_crd
 from holdfast.wire.inference_service_v1alpha1 import service_from_json
 
 __all__ = ["gateway_api"]
@@ -226,15 +226,7 @@ class Story:
 
 @pytest.fixture(scope="module", autouse=True)
 def definition(cluster: Cluster) -> None:
-    cluster.kubectl(
-        "apply",
-        "--server-side",
-        "--force-conflicts",
-        "-f",
-        "-",
-        stdin=json.dumps(inference_service_crd()),
-    )
-    cluster.kubectl("wait", "--for=condition=Established", f"crd/{PLURAL}.{GROUP}")
+    cluster.install_definitions(make_crd(INFERENCE_SERVICE))
 
 
 @contextmanager

@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 from tests.support.cluster import Cluster
 from tests.support.control_plane import MERGE_PATCH, ApiRequestFailed
-from tests.support.inference_services import ACCEPTED, REFUSED, RefusedService, canary, document
+from tests.support.inference_services import ACCEPTED, MODEL_IMAGE, REFUSED, canary, document
+from tests.support.refused import RefusedSpec
 
 from holdfast.core.custom_resource import GROUP, VERSION
 from holdfast.core.errors import InvalidSpec
-from holdfast.core.service.children import Facts, manifests
+from holdfast.core.service.children import Facts, download_job, manifests
+from holdfast.core.service.model_cache import cached_model
 from holdfast.core.service.spec import PLURAL
-from holdfast.wire.crd import inference_service_crd
+from holdfast.wire.crd import INFERENCE_SERVICE, make_crd
 from holdfast.wire.inference_service_v1alpha1 import service_from_json
 
 pytestmark = pytest.mark.cluster
@@ -24,16 +26,7 @@ NAME = f"{PLURAL}.{GROUP}"
 
 @pytest.fixture(scope="module", autouse=True)
 def definition(cluster: Cluster) -> None:
-    """The definition, installed and served; it stays for whoever else uses the cluster."""
-    cluster.kubectl(
-        "apply",
-        "--server-side",
-        "--force-conflicts",
-        "-f",
-        "-",
-        stdin=json.dumps(inference_service_crd()),
-    )
-    cluster.kubectl("wait", "--for=condition=Established", f"crd/{NAME}", "--timeout=30s")
+    cluster.install_definitions(make_crd(INFERENCE_SERVICE))
 
 
 # Any: objects of the Kubernetes API as they come over the wire, here and below.
@@ -61,10 +54,10 @@ def test_the_definition_is_served_under_its_short_name(cluster: Cluster, namespa
         assert "my-llama" in cluster.kubectl("get", word, "-n", namespace)
 
 
-@pytest.mark.parametrize("case", REFUSED, ids=lambda case: case.why)
-def test_what_is_wrong_is_refused_before_it_is_stored(
-    cluster: Cluster, case: RefusedService
-) -> None:
+@pytest.mark.parametrize(
+    "case", [case for case in REFUSED if case.server], ids=lambda case: case.why
+)
+def test_what_is_wrong_is_refused_before_it_is_stored(cluster: Cluster, case: RefusedSpec) -> None:
     """The sentence is ours where several fields are joined, and names the field elsewhere."""
     wrong = document(case.change)
     with pytest.raises(InvalidSpec) as ours:
@@ -147,6 +140,42 @@ def test_the_children_are_what_the_api_server_expects(
         "--field-manager=holdfast-operator", "-f", "-", stdin=json.dumps(listed),
     )  # fmt: skip
     assert len(re.findall("serverside-applied", said)) == len(children) == 7
+
+
+@pytest.mark.parametrize("backend", ["vllm", "llamacpp"])
+def test_a_model_from_an_image_is_stored_as_an_image_volume(
+    cluster: Cluster, namespace: str, backend: str
+) -> None:
+    model = {"backend": backend, "modelRef": f"{MODEL_IMAGE}#chat.gguf"}
+    stored = put(cluster, document(model, namespace=namespace))
+    cluster.apply(*manifests(service_from_json(stored), Facts()))
+    pod = cluster.get("deployment", "my-llama-primary", namespace)["spec"]["template"]["spec"]
+    (volume,) = [each for each in pod["volumes"] if each["name"] == "model-image"]
+    reference = MODEL_IMAGE.removeprefix("oci://")
+    assert volume["image"] == {"reference": reference, "pullPolicy": "IfNotPresent"}
+    (server,) = pod["containers"]
+    assert "/models/chat.gguf" in [*server["command"], *server["args"]]
+    assert {"mountPath": "/models", "name": "model-image", "readOnly": True} in server[
+        "volumeMounts"
+    ]
+
+
+def test_a_cache_and_its_download_are_what_the_api_server_expects(
+    cluster: Cluster, namespace: str
+) -> None:
+    stored = put(cluster, document(ACCEPTED["with a cache"], namespace=namespace))
+    service = service_from_json(stored)
+    model = cached_model(service, canary=False)
+    assert model is not None
+    job = download_job(service, model, image="holdfast:1", claim_uid="uid-1")
+    listed = {"apiVersion": "v1", "kind": "List", "items": [*manifests(service, Facts()), job]}
+    said = cluster.kubectl(
+        "apply", "--server-side", "--dry-run=server", "--validate=strict",
+        "--field-manager=holdfast-operator", "-f", "-", stdin=json.dumps(listed),
+    )  # fmt: skip
+    assert len(re.findall("serverside-applied", said)) == len(listed["items"]) == 6
+    with pytest.raises(ApiRequestFailed, match="the class and the access mode"):
+        change(cluster, namespace, {"spec": {"cache": {"storageClass": "slow"}}})
 
 
 def test_a_rendered_deployment_becomes_ready(cluster: Cluster, namespace: str) -> None:

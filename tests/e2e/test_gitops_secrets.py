@@ -118,7 +118,7 @@ def test_no_secret_is_seen_anywhere(team: Team, sops: Sops, tmp_path: Path) -> N
     surfaces.add("the log", controller.log.read_bytes())
     kept = [path for path in sorted(controller.directory.rglob("*")) if path.is_file()]
     ours = [path for path in kept if mirror not in path.parents]
-    assert controller.db in ours
+    assert controller.server.db in ours
     for path in ours:
         surfaces.add(f"the file {path.relative_to(controller.directory)}", path.read_bytes())
     for bare in {path.parent for path in ours if path.name == "HEAD" and path.parent != mirror}:

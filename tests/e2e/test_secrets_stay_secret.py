@@ -34,7 +34,7 @@ from tests.support.planted_secrets import (
     planted_token,
     planted_value,
 )
-from tests.support.processes import ROOT, wait_until
+from tests.support.processes import HOLDFAST, ROOT, wait_until
 from tests.support.server import bearer
 from tests.support.serving import ServeProcess, clean_environment, killing_orphans, running_serve
 
@@ -424,7 +424,7 @@ def run_the_commands(
         "COMP_CWORD": "2",
     }
     done = subprocess.run(
-        [sys.executable, "-c", "from holdfast.apps.cli.main import main; main()"],
+        HOLDFAST,
         env=clean_environment(
             folder,
             {

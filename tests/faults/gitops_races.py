@@ -267,23 +267,23 @@ class RacingController(GitopsWorld):
     async def approve(self, chance: random.Random) -> None:
         waiting = [drift for drift in self.drifts if drift.state is DriftState.AWAITING]
         if waiting:
-            drift, desk = chance.choice(waiting), self.review()
+            drift, review = chance.choice(waiting), self.review()
             await asyncio.sleep(0)
-            await desk.approve(PROJECT, drift.id, plan=drift.plan, actor="maria", comment="")
+            await review.approve(PROJECT, drift.id, plan=drift.plan, actor="maria", comment="")
 
     async def decide(self, chance: random.Random) -> None:
         if not self.drifts:
             return
-        drift, desk = chance.choice(self.drifts), self.review()
+        drift, review = chance.choice(self.drifts), self.review()
         until = self.clock.now() + timedelta(seconds=chance.choice((60, 3000)))
         match chance.randrange(3):
             case 0:
-                await desk.reject(PROJECT, drift.id, actor="joe", comment="keep it")
+                await review.reject(PROJECT, drift.id, actor="joe", comment="keep it")
             case 1:
-                await desk.snooze(PROJECT, drift.id, actor="ann", comment="later", until=until)
+                await review.snooze(PROJECT, drift.id, actor="ann", comment="later", until=until)
             case _:
                 if drift.object.name == "plain":
-                    await desk.revert(PROJECT, drift.id, actor="ann")
+                    await review.revert(PROJECT, drift.id, actor="ann")
 
     async def pause(self, ref: ObjectRef | None) -> None:
         assert self.context is not None

@@ -17,8 +17,8 @@ from datetime import timedelta
 from typing import Any, cast
 
 from tests.support.gitops_world import GitopsWorld, MemoryForge, config_ref, configmap, route
+from tests.support.memory_ledger import MemoryLedgerStore
 
-from holdfast.adapters.memory.ledger_store import MemoryLedgerStore
 from holdfast.core.errors import Conflict, HoldfastError, NotFound
 from holdfast.core.gitops.application import (
     HoldEnd,
@@ -190,10 +190,6 @@ class StoryWorld(GitopsWorld):
             files={seen.declared.origin.file: text}, lines=(), layer="file", notes=()
         )
 
-    def edit(self, name: str, value: str, manager: str = "kubectl-edit") -> None:
-        ref = config_ref(name)
-        self.kube.edit(ref, lambda item: item["data"].update(x=value), manager=manager)
-
     async def live_through(self, work: Callable[[], Awaitable[object]]) -> bool:
         """Do something as the controller does it. False when it failed or the process ended."""
         try:
@@ -285,8 +281,8 @@ async def play(world: StoryWorld) -> None:
             await world.fetch_and_reconcile()
             drift = world.find_drift("ask")
         if drift is not None and drift.state is DriftState.AWAITING:
-            desk = world.review()
-            await desk.approve(PROJECT, drift.id, plan=drift.plan, actor="maria", comment="")
+            review = world.review()
+            await review.approve(PROJECT, drift.id, plan=drift.plan, actor="maria", comment="")
 
     await world.decided(approve)
     await world.until(world.quiet("ask"), "apply what was approved")

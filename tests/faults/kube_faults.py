@@ -389,12 +389,6 @@ class KubeFaults(FaultProxy):
             self._connected, "127.0.0.1", 0, backlog=1024, limit=HEAD_LIMIT, ssl=self._serving
         )
 
-    async def _close(self) -> None:
-        await super()._close()
-        # A TLS connection that was cut is closed by the loop some turns later.
-        for _ in range(5):
-            await asyncio.sleep(0)
-
     def _record(self, head: Head, body: bytes) -> tuple[Recorded, _Faults]:
         request, faults = super()._record(head, body)
         with self._lock:

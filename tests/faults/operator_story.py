@@ -17,7 +17,7 @@ from typing import Any
 from tests.faults.kube_faults import ApiCall, KubeFaults, api_call_of
 from tests.support.cluster import Cluster
 from tests.support.control_plane import MERGE_PATCH, AdminApi, ApiRequestFailed
-from tests.support.operator_process import small_service
+from tests.support.controllers import small_service
 from tests.support.processes import wait_until
 
 from holdfast.core.custom_resource import GROUP, VERSION

@@ -116,7 +116,7 @@ async def test_a_request_that_comes_in_the_middle_of_a_pass_is_not_lost() -> Non
     async def tell(*_: object) -> None:
         following.request = late
 
-    world.tell = tell  # type: ignore[method-assign]
+    world.send = tell  # type: ignore[method-assign]
     await world.start()
     following = world.context
     following.request = SyncRequest(actor="joe", prune=True)

@@ -172,10 +172,10 @@ async def _live(world: Planted) -> None:
     world.drift_everything("live")
     world.stray()
     await world.look_at_all()
-    desk = world.review()
+    review = world.review()
     for drift in world.drifts:
         with world.caught("approve"):
-            await desk.approve(
+            await review.approve(
                 PROJECT, drift.id, plan=drift.plan, actor="maria", comment=world["comment"]
             )
     await world.look_at_all()
@@ -183,12 +183,12 @@ async def _live(world: Planted) -> None:
     await world.look_at_all()
     for drift in world.drifts:
         with world.caught("reject"):
-            await desk.reject(PROJECT, drift.id, actor="joe", comment=world["comment"])
+            await review.reject(PROJECT, drift.id, actor="joe", comment=world["comment"])
         with world.caught("reject, with a token"):
-            await desk.reject(PROJECT, drift.id, actor="joe", comment=world["env"])
+            await review.reject(PROJECT, drift.id, actor="joe", comment=world["env"])
     assert world.context is not None
     until = world.clock.now().replace(hour=23)
-    await desk.pause(world.context, actor="maria", reason=f"uses {world['reason']}", until=until)
+    await review.pause(world.context, actor="maria", reason=f"uses {world['reason']}", until=until)
     await world.look_at_all()
 
 

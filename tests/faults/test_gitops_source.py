@@ -101,7 +101,7 @@ async def test_two_controllers_do_not_ask_in_step() -> None:
     for chance in (0.0, 0.3, 0.9):
         world = await two()
         world.git.down = DOWN
-        sources = MemorySources(world.git, world.renderer, None)
+        sources = MemorySources(world)
         follower = SourcePoller(sources, world.clock, lambda chance=chance: chance)  # type: ignore[misc]
         await follower.follow(world.application, None)
         pauses.add(follower.wait)

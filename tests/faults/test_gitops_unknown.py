@@ -150,7 +150,7 @@ async def test_what_looks_empty_or_partial_deletes_and_creates_nothing(
         await world.fetch_and_reconcile()
         world.pass_time(120)
     world.kube.serve("ConfigMap")
-    world.kube._faults._waiting.clear()
+    world.kube._faults.clear()
     vars(world.kube).pop("get", None)
     new = writes(world)[len(before) :]
     assert [each for each in new if each.startswith("delete")] == []

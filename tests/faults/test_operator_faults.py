@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -24,8 +25,8 @@ from tests.faults.operator_story import (
 )
 from tests.support.cluster import Cluster
 from tests.support.control_plane import MERGE_PATCH, ApiRequestFailed
+from tests.support.controllers import install_service_crd, running_operator
 from tests.support.fault_proxy import When
-from tests.support.operator_process import install_service_crd, pause, running_operator
 from tests.support.processes import wait_until
 
 pytestmark = pytest.mark.cluster
@@ -313,11 +314,11 @@ def test_in_peace_the_operator_writes_nothing_and_two_of_them_do_not_fight(
         def quiet_for_five_looks() -> bool:
             nonlocal seen
             start = seen = wrote()
-            pause(5.5)
+            time.sleep(5.5)
             return wrote() == start
 
         wait_until(quiet_for_five_looks, 60, "peace")
-        pause(5.5)
+        time.sleep(5.5)
         assert wrote() == seen
         assert stage.child("deployments/bot-primary") == before
         assert max(history(kube, "bot").values()) == 1

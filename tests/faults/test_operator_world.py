@@ -13,7 +13,7 @@ from tests.faults.kube_faults import KubeFaults, faults_before
 from tests.faults.operator_story import CREATE, STORY, Stage, history
 from tests.support.cluster import Cluster
 from tests.support.control_plane import MERGE_PATCH, ApiRequestFailed
-from tests.support.operator_process import (
+from tests.support.controllers import (
     SERVICES,
     condition,
     install_service_crd,

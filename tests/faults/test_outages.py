@@ -6,7 +6,6 @@ import asyncio
 import json
 import shutil
 import signal
-import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +24,7 @@ from tests.faults.converge import STORY, Converger, text_of
 from tests.faults.kube_faults import KubeFaults, calls
 from tests.support.control_plane import ApiRequestFailed, ControlPlane
 from tests.support.fault_proxy import Recorded
-from tests.support.processes import wait_until
+from tests.support.processes import start_process, wait_until
 from tests.support.testbed import find_testbed
 
 from holdfast.adapters.clock import SystemClock
@@ -60,16 +59,12 @@ class Plane(ControlPlane):
 
     def begin(self, name: str) -> None:
         log = self._directory / "logs" / f"{name}.again.log"
-        with log.open("ab") as output:
-            self._processes[name] = subprocess.Popen(
-                self._processes[name].args,
-                cwd=self._directory,
-                env={"HOME": str(self._directory), "PATH": "/usr/bin:/bin"},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        self._processes[name] = start_process(
+            self._processes[name].args,
+            log,
+            cwd=self._directory,
+            env={"HOME": str(self._directory), "PATH": "/usr/bin:/bin"},
+        )
 
     def ready(self) -> None:
         wait_until(self._ready, 60, "the API server to be back")

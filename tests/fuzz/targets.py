@@ -21,7 +21,6 @@ from holdfast.adapters.git.address import parse_address, parse_revision
 from holdfast.adapters.kubernetes.kubeconfig import Kubeconfig
 from holdfast.apps.server.protocol import BadFraming, ChunkedBody
 from holdfast.core.command import canonical_command, split_command
-from holdfast.core.desired import desired_of
 from holdfast.core.drift import find_drift
 from holdfast.core.errors import HoldfastError
 from holdfast.core.glob import compiled_glob
@@ -31,7 +30,7 @@ from holdfast.core.plan import Plan, make_plan
 from holdfast.core.quantity import canonical_quantity, parse_duration, parse_quantity
 from holdfast.core.redact import Secret
 from holdfast.core.tokens import parse as parse_token
-from holdfast.core.workload import WorkloadSpec
+from holdfast.core.workload import WorkloadSpec, desired_of
 from holdfast.wire.application_v1alpha1 import application_from_json
 from holdfast.wire.forge_webhooks import ForgeProvider, PushHint, read_webhook, verify_webhook
 from holdfast.wire.inference_service_v1alpha1 import service_from_json

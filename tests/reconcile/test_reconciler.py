@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import pytest
 from tests.support.plans import predict
 
-from holdfast.core.desired import Desired
+from holdfast.core.cost import NO_COST, Cost, CostKind
 from holdfast.core.drift import Situation
 from holdfast.core.errors import (
     OUTCOME_UNKNOWN,
@@ -24,9 +24,10 @@ from holdfast.core.errors import (
 from holdfast.core.live import Absent, Live
 from holdfast.core.names import WorkloadId
 from holdfast.core.outcome import Outcome
-from holdfast.core.plan import Action, Plan, Step, delete_plan, make_plan
+from holdfast.core.plan import Action, Disruption, Plan, Step, delete_plan, make_plan
 from holdfast.core.policy import OnAbsent, OnDrift
 from holdfast.core.tree import Fields
+from holdfast.core.workload import Desired
 from holdfast.reconcile import reconciler
 from holdfast.reconcile.reconciler import MAX_ATTEMPTS
 from holdfast.reconcile.sync_bridge import run_sync
@@ -49,6 +50,8 @@ class World:
     refused: Sequence[Problem] = ()
     keys: list[str] = field(default_factory=list)
     writes: int = 0
+    price: Cost | None = None
+    asked: list[Step] = field(default_factory=list)
     before_observe: Callable[[], None] = lambda: None
     before_perform: Callable[[Step], None] = lambda step: None
 
@@ -74,6 +77,10 @@ class World:
         after = live(step.id, self.writes + 10, **predict(step, seen.fields if seen else {}))
         self.workloads[step.id] = after
         return after
+
+    async def cost(self, step: Step) -> Cost | None:
+        self.asked.append(step)
+        return self.price
 
     def meddle(self, **fields: Any) -> None:
         """Another writer changes the workload."""
@@ -102,6 +109,29 @@ def test_a_drifted_workload_is_put_back() -> None:
     assert world.workloads[CHAT].fields == {"model": "m", "name": "kept"}
     assert ref.drift.situation is Situation.DRIFTED
     assert [step.action for step in ref.plan.steps] == [Action.UPDATE]
+
+
+def test_a_plan_says_what_its_steps_cost_and_what_that_means_for_requests() -> None:
+    """By its fields alone a health check restarts nothing; the target knows better."""
+    gap = Cost(kind=CostKind.GAP, pods=1)
+    world = World({CHAT: live(health={"path": "/a"})}, price=gap)
+    desired = Desired(id=CHAT, fields={"health": {"path": "/b"}})
+    (step,) = ensure(world, desired, on_drift=OnDrift.DRY_RUN).plan.steps
+    assert (step.cost, step.disruption) == (gap, Disruption.STOP)
+    plan, _ = run_sync(reconciler.plan(world, [desired]))
+    assert plan.steps[0].disruption is Disruption.NONE
+    assert run_sync(reconciler.add_costs(world, plan)).steps == (step,)
+    world.price = None
+    (unknown,) = run_sync(reconciler.add_costs(world, plan)).steps
+    assert (unknown.cost, unknown.disruption) == (None, Disruption.NONE)
+
+
+def test_nobody_is_asked_what_doing_nothing_costs_nor_before_a_write() -> None:
+    world = World({CHAT: live(model="m")})
+    assert ensure(world).plan.steps[0].cost == NO_COST
+    world.meddle(model="other")
+    assert ensure(world).outcome is Outcome.UPDATED
+    assert world.asked == []
 
 
 @pytest.mark.parametrize("on_drift", OnDrift)

@@ -13,7 +13,6 @@ import secrets
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ from typing import IO, Any
 from tests.support.certificates import Authority, Certificate
 from tests.support.cluster_process import set_usage
 from tests.support.control_plane import AdminApi, write_kubeconfig
-from tests.support.processes import ROOT, is_alive, wait_until
+from tests.support.processes import ROOT, is_alive, start_process, wait_until
 from tests.support.testbed import Programs, find_testbed
 
 WRITES = ("create", "update", "patch", "delete", "deletecollection")
@@ -79,9 +78,9 @@ def _event(record: dict[str, Any]) -> AuditEvent:  # Any: a line of JSON
     )
 
 
-START_TIMEOUT = 90.0
+START_TIMEOUT = 180.0  # a node fetches its packages and makes its images, once
 STOP_TIMEOUT = 15.0
-KUBECTL_TIMEOUT = 60.0
+KUBECTL_TIMEOUT = 180.0
 
 # A keeper outlives the handle and often the process that started it, so nobody waits for it.
 _started_here: list[subprocess.Popen[bytes]] = []
@@ -93,6 +92,8 @@ class KubectlFailed(Exception):
 
 class Cluster:
     """A running cluster in a directory. Several processes may hold the same one."""
+
+    process_module = "tests.support.cluster_process"
 
     def __init__(self, directory: Path, programs: Programs, lifeline: IO[str] | None) -> None:
         self.directory = directory
@@ -121,7 +122,7 @@ class Cluster:
         with (directory / "start.lock").open("w") as starting:
             fcntl.flock(starting, fcntl.LOCK_EX)
             if not is_running(directory):
-                _start(directory, stay=stay)
+                _start(cls.process_module, directory, stay=stay)
         return cls(directory, programs, lifeline)
 
     def leave(self) -> None:
@@ -168,6 +169,21 @@ class Cluster:
         objects = {"apiVersion": "v1", "kind": "List", "items": list(documents)}
         self.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(objects))
 
+    def install_definitions(self, *definitions: Mapping[str, Any]) -> None:
+        """Install kinds and wait until they are served; they stay for whoever else is here."""
+        for each in definitions:
+            text = json.dumps(each)
+            self.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
+        for each in definitions:
+            name = f"crd/{each['metadata']['name']}"
+            # `kubectl wait` fails at one that has no conditions yet.
+            wait_until(lambda name=name: self._is_established(name), 30, f"{name} to be served")
+
+    def _is_established(self, name: str) -> bool:
+        found = json.loads(self.kubectl("get", name, "-o", "json"))
+        conditions = found.get("status", {}).get("conditions") or ()
+        return any((each["type"], each["status"]) == ("Established", "True") for each in conditions)
+
     def get(self, kind: str, name: str, namespace: str = "default") -> dict[str, Any]:
         """Give one object as the API server has it."""
         found: dict[str, Any] = json.loads(
@@ -189,15 +205,15 @@ class Cluster:
         timeout: float = 30.0,
     ) -> dict[str, Any]:
         """Poll one object until it is as `until` says, and give it; on time-out, show it."""
-        deadline = time.monotonic() + timeout
-        while True:
+
+        def matching() -> dict[str, Any] | None:
             found = self.get(kind, name, namespace)
-            if until(found):
-                return found
-            if time.monotonic() > deadline:
-                shown = json.dumps(found.get("status"), indent=1)
-                raise AssertionError(f"{kind} {name} after {timeout:g} s: {shown}")
-            time.sleep(0.2)
+            return found if until(found) else None
+
+        def show() -> str:
+            return json.dumps(self.get(kind, name, namespace).get("status"), indent=1)
+
+        return wait_until(matching, timeout, f"{kind} {name}", every=0.2, show=show) or {}
 
     def create_namespace(self, prefix: str = "test") -> str:
         """Make a namespace that nobody else has, and give its name."""
@@ -288,26 +304,19 @@ def is_running(directory: Path) -> bool:
     return False
 
 
-def _start(directory: Path, *, stay: bool) -> None:
+def _start(module: str, directory: Path, *, stay: bool) -> None:
     failed = directory / "failed"
-    for leftover in (failed, directory / "cluster.json"):
+    for leftover in (failed, directory / "cluster.json", directory / "keeper.log"):
         leftover.unlink(missing_ok=True)
-    with (directory / "keeper.log").open("wb") as log:
-        keeper = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.cluster_process", str(directory)]
-            + (["--stay"] if stay else []),
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+    command = [sys.executable, "-m", module, str(directory)]
+    log = directory / "keeper.log"
+    keeper = start_process([*command, *(["--stay"] if stay else [])], log, cwd=ROOT)
     _started_here.append(keeper)
 
     def started() -> bool:
         if keeper.poll() is not None:
-            said = failed.read_text() if failed.exists() else (directory / "keeper.log").read_text()
-            raise RuntimeError(f"The test cluster did not start:\n{said}")
+            text = (failed if failed.exists() else log).read_text()
+            raise RuntimeError(f"The test cluster did not start:\n{text}")
         return (directory / "cluster.json").exists()
 
     wait_until(started, START_TIMEOUT, "the test cluster to start")

@@ -8,7 +8,6 @@ tests the same way, by `skip_without`.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ from tests.support.testbed import NoTestbed, find_or_build_testbed, find_testbed
 
 from holdfast.core.custom_resource import GROUP, VERSION
 from holdfast.core.service.spec import PLURAL
-from holdfast.wire.crd import inference_service_crd
+from holdfast.wire.crd import INFERENCE_SERVICE, make_crd
 
 __all__ = [
     "cluster",
@@ -71,7 +70,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """The cluster of this test run, shared by all its workers."""
-    held = Cluster.join(_run_directory(tmp_path_factory) / "cluster")
+    held = Cluster.join(run_directory(tmp_path_factory) / "cluster")
     yield held
     held.leave()
 
@@ -84,7 +83,8 @@ def namespace(cluster: Cluster) -> Iterator[str]:
     cluster.delete_namespace(name)
 
 
-def _run_directory(factory: pytest.TempPathFactory) -> Path:
+def run_directory(factory: pytest.TempPathFactory) -> Path:
+    """Give the directory that all workers of a run share."""
     base = factory.getbasetemp()
     return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
@@ -101,9 +101,12 @@ def _print_uncaptured(config: pytest.Config, text: str) -> None:
 _MISSING_REPORTED = pytest.StashKey[set[str]]()
 
 
-def skip_without(config: pytest.Config, what: str, reason: object) -> NoReturn:
+def skip_without(
+    config: pytest.Config, what: str, reason: object, *, required: bool | None = None
+) -> NoReturn:
     """Skip the test, and say so once in a run; fail it where every part is required."""
-    required = os.environ.get(REQUIRED) == "1"
+    if required is None:
+        required = os.environ.get(REQUIRED) == "1"
     said = config.stash.setdefault(_MISSING_REPORTED, set())
     if what not in said:
         said.add(what)
@@ -121,16 +124,7 @@ __all__ = ["definitions", "kubeconfig"]
 @pytest.fixture(scope="session")
 def definitions(cluster: Cluster) -> Cluster:
     """The cluster with the custom resource installed and served."""
-    cluster.kubectl(
-        "apply",
-        "--server-side",
-        "--force-conflicts",
-        "-f",
-        "-",
-        stdin=json.dumps(inference_service_crd()),
-    )
-    name = f"crd/{PLURAL}.{GROUP}"
-    cluster.kubectl("wait", "--for=condition=Established", name, "--timeout=30s")
+    cluster.install_definitions(make_crd(INFERENCE_SERVICE))
     return cluster
 
 

@@ -13,7 +13,6 @@ import shutil
 import signal
 import ssl
 import subprocess
-import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -21,7 +20,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tests.support.certificates import Authority, Certificate
-from tests.support.processes import free_port, wait_until
+from tests.support.processes import (
+    assert_running,
+    dying_with_us,
+    free_port,
+    start_on_free_ports,
+    start_process,
+    wait_until,
+)
 from tests.support.testbed import STAGES, Programs
 
 REQUEST_TIMEOUT = 10.0
@@ -79,10 +85,8 @@ class AdminApi:
             connection.close()
 
 
-DIE_WITH_PARENT = Path(__file__).with_name("die_with_parent.py")
 START_TIMEOUT = 60.0
 STOP_TIMEOUT = 5.0
-ATTEMPTS = 3
 AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
@@ -91,17 +95,30 @@ AUDIT_POLICY = {
 }
 
 
-class ControlPlane:
-    """etcd, kube-apiserver, kube-controller-manager, kube-scheduler and KWOK."""
+API_SERVICE_ADDRESS = "10.96.0.1"
 
-    def __init__(self, directory: Path, programs: Programs) -> None:
+
+class ControlPlane:
+    """etcd, kube-apiserver, kube-controller-manager and kube-scheduler.
+
+    Nodes are KWOK's, and nothing runs in their pods, unless `node_address` says where a real
+    kubelet runs.
+    """
+
+    def __init__(self, directory: Path, programs: Programs, *, node_address: str = "") -> None:
         self._directory = directory
         self._programs = programs
+        self._node_address = node_address
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self.authority = Authority.create(directory / "pki")
         self._serving = self.authority.issue(
             "kube-apiserver",
-            hosts=["IP:127.0.0.1", "DNS:localhost", "DNS:kubernetes.default.svc"],
+            hosts=[
+                "IP:127.0.0.1",
+                f"IP:{API_SERVICE_ADDRESS}",
+                "DNS:localhost",
+                "DNS:kubernetes.default.svc",
+            ],
         )
         self._admin = self.authority.issue("admin", groups=["system:masters"])
         self._tokens = self.authority.signing_pair("service-accounts")
@@ -118,16 +135,7 @@ class ControlPlane:
 
     def start(self) -> None:
         """Start everything; returns once the API server says that it is ready."""
-        for attempt in range(1, ATTEMPTS + 1):
-            try:
-                self._start_api()
-                self._start_controllers()
-                return
-            except BaseException as failure:
-                self.stop()
-                # A free port can be taken between our asking for it and a server's binding it.
-                if attempt == ATTEMPTS or "address already in use" not in str(failure):
-                    raise
+        start_on_free_ports(self._start_all, self.stop)
 
     def stop(self) -> None:
         """End every process and remove the database; logs and the audit log stay."""
@@ -143,6 +151,10 @@ class ControlPlane:
                 process.wait(timeout=STOP_TIMEOUT)
         self._processes.clear()
         shutil.rmtree(self._directory / "etcd", ignore_errors=True)
+
+    def _start_all(self) -> None:
+        self._start_api()
+        self._start_controllers()
 
     def _start_api(self) -> None:
         directory, etcd, peers, port = self._directory, free_port(), free_port(), free_port()
@@ -165,28 +177,40 @@ class ControlPlane:
         self._run(
             "kube-apiserver",
             f"--etcd-servers={clients}",
-            "--bind-address=127.0.0.1",
             f"--secure-port={port}",
-            # A laptop without a network has no other address to offer; nobody asks for it.
-            "--advertise-address=127.0.0.1",
-            "--endpoint-reconciler-type=none",
             f"--tls-cert-file={self._serving.certificate}",
             f"--tls-private-key-file={self._serving.key}",
             f"--client-ca-file={self.authority.certificate}",
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={self._tokens.certificate}",
             f"--service-account-signing-key-file={self._tokens.key}",
-            "--authorization-mode=RBAC",
+            "--authorization-mode=Node,RBAC",
             "--service-cluster-ip-range=10.96.0.0/16",
             "--allow-privileged=true",
-            # Pods in a namespace a moment old must not wait for its service account.
-            "--disable-admission-plugins=ServiceAccount",
             f"--audit-policy-file={audit_policy}",
             f"--audit-log-path={directory / 'audit.log'}",
             # What a request did is in the log before its answer is out.
             "--audit-log-mode=blocking",
+            *self._node_flags(),
         )
         wait_until(self._ready, START_TIMEOUT, "the API server to be ready")
+
+    def _node_flags(self) -> list[str]:
+        if self._node_address:
+            return [
+                f"--advertise-address={self._node_address}",
+                f"--kubelet-client-certificate={self._admin.certificate}",
+                f"--kubelet-client-key={self._admin.key}",
+                "--kubelet-preferred-address-types=InternalIP",
+            ]
+        return [
+            "--bind-address=127.0.0.1",
+            # A laptop without a network has no other address to offer; nobody asks for it.
+            "--advertise-address=127.0.0.1",
+            "--endpoint-reconciler-type=none",
+            # Pods in a namespace a moment old must not wait for its service account.
+            "--disable-admission-plugins=ServiceAccount",
+        ]
 
     def _start_controllers(self) -> None:
         self.kubeconfig("admin.kubeconfig", self._admin)
@@ -196,9 +220,6 @@ class ControlPlane:
         )
         scheduler = self.kubeconfig(
             "scheduler.kubeconfig", self.authority.issue("system:kube-scheduler")
-        )
-        kwok = self.kubeconfig(
-            "kwok.kubeconfig", self.authority.issue("kwok", groups=["system:masters"])
         )
         pace = ["--kube-api-qps=300", "--kube-api-burst=600", "--leader-elect=false"]
         self._run(
@@ -210,14 +231,21 @@ class ControlPlane:
             "--secure-port=0",
             "--horizontal-pod-autoscaler-sync-period=1s",
             "--horizontal-pod-autoscaler-downscale-stabilization=3s",
-            # Nobody sends heartbeats for the nodes; without this all pods flicker every minute.
-            "--node-monitor-grace-period=24h",
+            # Nobody sends heartbeats for KWOK's nodes; without this all pods flicker every minute.
+            f"--node-monitor-grace-period={'20s' if self._node_address else '24h'}",
             # Pods here start serving at once, so their first figures count.
             "--horizontal-pod-autoscaler-cpu-initialization-period=1s",
             "--horizontal-pod-autoscaler-initial-readiness-delay=1s",
             *pace,
         )
         self._run("kube-scheduler", f"--kubeconfig={scheduler}", "--secure-port=0", *pace)
+        if not self._node_address:
+            self._start_kwok()
+
+    def _start_kwok(self) -> None:
+        kwok = self.kubeconfig(
+            "kwok.kubeconfig", self.authority.issue("kwok", groups=["system:masters"])
+        )
         stages = [f"--config={stage}" for stage in sorted(STAGES.glob("*.yaml"))]
         self._run(
             "kwok",
@@ -242,29 +270,21 @@ class ControlPlane:
     def _run(self, name: str, *arguments: str) -> None:
         logs = self._directory / "logs"
         logs.mkdir(exist_ok=True)
-        guard = [sys.executable, "-S", "-E", str(DIE_WITH_PARENT), str(os.getpid())]
         # A home of its own: KWOK would read ~/.kwok. No proxy stands between us and loopback.
         environment = {"HOME": str(self._directory), "PATH": os.defpath}
-        with (logs / f"{name}.log").open("wb") as output:
-            self._processes[name] = subprocess.Popen(
-                [*guard, self._programs.path(name), *arguments],
-                cwd=self._directory,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        log = logs / f"{name}.log"
+        log.unlink(missing_ok=True)
+        self._processes[name] = start_process(
+            dying_with_us(self._programs.path(name), *arguments),
+            log,
+            cwd=self._directory,
+            env=environment,
+        )
 
     def _ready(self) -> bool:
         for name, process in self._processes.items():
-            if process.poll() is not None:
-                raise RuntimeError(f"{name} ended with {process.returncode}: {self._tail(name)}")
+            assert_running(process, name, self._directory / "logs" / f"{name}.log")
         return self.api().ready()
-
-    def _tail(self, name: str) -> str:
-        lines = (self._directory / "logs" / f"{name}.log").read_text(errors="replace").splitlines()
-        return "\n".join(lines[-5:])
 
 
 def write_kubeconfig(

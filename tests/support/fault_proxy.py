@@ -231,7 +231,6 @@ class FaultProxy:
         self._chosen: list[tuple[When, dict[str, object]]] = []
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._tasks: set[asyncio.Task[None]] = set()
         self._error: Exception | None = None
         self.url = ""
 
@@ -262,8 +261,12 @@ class FaultProxy:
 
     @property
     def mutating(self) -> list[Recorded]:
-        """The requests whose method may change something."""
-        return [request for request in self.requests if request.method not in SAFE_METHODS]
+        """The requests that may change something: by their method, and questions left out."""
+        return [
+            request
+            for request in self.requests
+            if request.method not in SAFE_METHODS and not request.path.endswith("/cost")
+        ]
 
     def reset(self) -> None:
         """Forget requests and faults and count from 1 again; open connections stay."""
@@ -358,15 +361,23 @@ class FaultProxy:
         )
 
     async def _close(self) -> None:
+        # A server closed between accepting a socket and giving it a transport leaves it open.
+        for listener in self._server.sockets:
+            self._loop.remove_reader(listener.fileno())
+        await _turn_loop()
         self._server.close()
-        for task in self._tasks:
+        # A task cancelled before it began, or in a TLS handshake or farewell, leaves its
+        # connection open; only the loop knows all of them.
+        transports = list(self._loop._transports.values())  # type: ignore[attr-defined]
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for transport in transports:
+            transport.abort()
+        await _turn_loop()  # which closes a connection that was cut some turns later
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
         try:
             with suppress(_Ended, OSError, EOFError):
                 while await self._serve_one(reader, writer):
@@ -381,8 +392,6 @@ class FaultProxy:
             # A mistake in a test's predicate or rewriting; the test is to hear of it.
             self._error = error
             writer.transport.abort()
-        finally:
-            self._tasks.discard(task)
 
     async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Carry one request; say whether the connection can carry another."""
@@ -470,6 +479,12 @@ def _reusable(head: Head) -> bool:
     """Say whether the client can tell where this response ended without the connection ending."""
     framed = head.chunked or "content-length" in head.headers or head.status in (204, 304)
     return framed and head.headers.get("connection", "").lower() != "close"
+
+
+async def _turn_loop() -> None:
+    """Let the event loop do what it has put off."""
+    for _ in range(5):
+        await asyncio.sleep(0)
 
 
 async def _discard(data: bytes) -> None:

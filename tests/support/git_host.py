@@ -246,9 +246,18 @@ def _kind(address: str, body: bytes) -> str:
 
 @contextmanager
 def serve(
-    root: Path, *, token: str = "", user: str = "holdfast", tls: ssl.SSLContext | None = None
+    root: Path,
+    *,
+    token: str = "",
+    user: str = "holdfast",
+    tls: ssl.SSLContext | None = None,
+    address: str = "127.0.0.1",
+    enter: Callable[[], None] = lambda: None,
 ) -> Iterator[GitHost]:
-    """Serve every repository below a folder on loopback until the block ends."""
+    """Serve every repository below a folder until the block ends, on loopback unless told so.
+
+    `enter` is called in the server's thread first, to move that to another network.
+    """
     host = GitHost(root, token, user)
     loop = asyncio.new_event_loop()
     started = threading.Event()
@@ -259,7 +268,7 @@ def serve(
         app.router.add_route("*", "/{tail:.*}", host.answer)
         runner = web.AppRunner(app, auto_decompress=False, access_log=None, shutdown_timeout=1)
         await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
+        site = web.TCPSite(runner, address, 0, ssl_context=tls)
         await site.start()
         host.port = runner.addresses[0][1]
         started.set()
@@ -271,7 +280,11 @@ def serve(
         host.stopping.set()
         ended.set()
 
-    thread = threading.Thread(target=lambda: loop.run_until_complete(run()))
+    def work() -> None:
+        enter()
+        loop.run_until_complete(run())
+
+    thread = threading.Thread(target=work)
     thread.start()
     try:
         assert started.wait(10), "the host did not start"

@@ -12,10 +12,8 @@ import itertools
 import json
 import os
 import shutil
-import signal
 import sqlite3
 import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,9 +25,16 @@ from urllib.parse import quote
 
 import pytest
 from tests.support.cluster_fixtures import skip_without
-from tests.support.control_plane import DIE_WITH_PARENT
 from tests.support.go_programs import GoProgram, NotBuilt, build_program
-from tests.support.processes import free_port, wait_until
+from tests.support.processes import (
+    assert_running,
+    dying_with_us,
+    free_port,
+    start_on_free_ports,
+    start_process,
+    stop_process,
+    wait_until,
+)
 from tests.support.testbed import Say
 
 GITEA = GoProgram(
@@ -46,7 +51,6 @@ ADMIN = "root-of-the-forge"
 PASSWORD = "made-up-for-tests-only"
 START_TIMEOUT = 60.0
 STOP_TIMEOUT = 5.0
-ATTEMPTS = 3
 TEMPLATE = "template"
 """Beside the program: a migrated database with an administrator, and the secrets it goes with."""
 SETTINGS = """
@@ -72,7 +76,8 @@ INTERNAL_TOKEN = {internal_token}
 SECRET_KEY = {secret_key}
 PASSWORD_HASH_ALGO = pbkdf2$1$50
 [oauth2]
-ENABLED = false
+ENABLED = true
+JWT_SIGNING_ALGORITHM = ES256
 JWT_SECRET = {jwt_secret}
 [repository]
 ROOT = {directory}/repositories
@@ -102,10 +107,6 @@ DISABLE_GRAVATAR = true
 """
 
 
-class NoGitea(NotBuilt):
-    """It is not there; the text says why."""
-
-
 class GiteaError(AssertionError):
     """Gitea refused what a test asked of it."""
 
@@ -115,19 +116,19 @@ class GiteaError(AssertionError):
 
 
 def find_gitea() -> Path:
-    """Give the directory of a built Gitea. Never builds; raises NoGitea."""
+    """Give the directory of a built Gitea. Never builds; raises NotBuilt."""
     given = os.environ.get("HOLDFAST_GITEA")
     directory = Path(given) if given else GITEA.directory
     if os.access(directory / GITEA.name, os.X_OK):
         return directory
-    raise NoGitea(f"Gitea is not built: `make testbed` builds it, in {GITEA.lasting}.")
+    raise NotBuilt(GITEA.how_to_build)
 
 
 def find_or_build_gitea(say: Say) -> Path:
     """Give Gitea, building it first where it is missing; raises NotBuilt."""
     try:
         return find_gitea()
-    except NoGitea:
+    except NotBuilt:
         return build_program(GITEA, say, _add_static_files).parent
 
 
@@ -165,30 +166,13 @@ class Gitea:
         shutil.copy(template / "gitea.db", self._directory)
         keys = json.loads((template / "keys.json").read_text())
         self.admin = Account(name=ADMIN, token=keys.pop("admin_token"))
-        for attempt in range(1, ATTEMPTS + 1):
-            port = free_port()
-            self.url = f"http://127.0.0.1:{port}"
-            _configure(self._directory, self._programs, keys, port=port)
-            try:
-                self._serve()
-                return
-            except BaseException as failure:
-                self.stop()
-                # A free port can be taken between our asking for it and Gitea's binding it.
-                if attempt == ATTEMPTS or "address already in use" not in str(failure):
-                    raise
+        start_on_free_ports(lambda: self._serve(keys), self.stop)
 
     def stop(self) -> None:
         """End the server. Safe to call twice; its files stay."""
         process, self._process = self._process, None
-        if process is None:
-            return
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(timeout=STOP_TIMEOUT)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        if process is not None:
+            stop_process(process, STOP_TIMEOUT)
 
     def create_user(self, name: str, scopes: Sequence[str] = ("all",)) -> Account:
         """Make a user and a token for it."""
@@ -202,6 +186,19 @@ class Gitea:
         )
         return Account(name=name, token=token["sha1"])
 
+    def create_login(self, redirect_url: str, *, name: str = "holdfast") -> tuple[str, str]:
+        """Register a program at which people may sign in; return its client id and secret."""
+        made = self.ask(
+            "POST",
+            "/user/applications/oauth2",
+            {
+                "name": name,
+                "redirect_uris": [redirect_url],
+                "confidential_client": True,
+            },
+        )
+        return made["client_id"], made["client_secret"]
+
     # Any: JSON as Gitea answers it, which the tests know the shape of.
     def ask(
         self,
@@ -212,7 +209,7 @@ class Gitea:
         by: Account | None = None,
         authorization: str = "",
     ) -> Any:
-        """Send one request to the API and give its answer; raises GiteaSaid."""
+        """Send one request to the API and give its answer; raises GiteaError."""
         request = urllib.request.Request(  # noqa: S310  # our own server
             self.api_url + path,
             method=method,
@@ -230,25 +227,21 @@ class Gitea:
                 raise GiteaError(error.code, error.read().decode(errors="replace")) from None
         return json.loads(text) if text else None
 
-    def _serve(self) -> None:
-        guard = [sys.executable, "-S", "-E", str(DIE_WITH_PARENT), str(os.getpid())]
-        with (self._directory / "log").open("wb") as output:
-            self._process = subprocess.Popen(
-                [*guard, *_command(self._directory, self._programs), "web"],
-                cwd=self._directory,
-                env=_environment(self._directory),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+    def _serve(self, keys: dict[str, str]) -> None:
+        port = free_port()
+        self.url = f"http://127.0.0.1:{port}"
+        _configure(self._directory, self._programs, keys, port=port)
+        self._process = start_process(
+            dying_with_us(*_command(self._directory, self._programs), "web"),
+            self._directory / "log",
+            cwd=self._directory,
+            env=_environment(self._directory),
+        )
         wait_until(self._ready, START_TIMEOUT, "Gitea to answer")
 
     def _ready(self) -> bool:
         assert self._process is not None
-        if self._process.poll() is not None:
-            said = (self._directory / "log").read_text(errors="replace")[-800:]
-            raise RuntimeError(f"Gitea ended with {self._process.returncode}: {said}")
+        assert_running(self._process, "Gitea", self._directory / "log")
         try:
             self.ask("GET", "/version")
         except OSError:
@@ -501,7 +494,7 @@ def gitea(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config)
     """The forge of this process: a start takes two seconds, less than sharing one would."""
     try:
         forge = Gitea(tmp_path_factory.mktemp("gitea"))
-    except NoGitea as missing:
+    except NotBuilt as missing:
         skip_without(pytestconfig, "a real forge", missing)
     try:
         forge.start()

@@ -18,14 +18,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tests.support.gitops_world import GitopsWorld
+from tests.support.memory_ledger import MemoryLedgerStore
 from tests.support.server import RunningServer, running_server
 
-from holdfast.adapters.memory.ledger_store import MemoryLedgerStore
+from holdfast.apps.server.gitops_events import ApplicationEvents
+from holdfast.apps.server.live_events import EventHub
 from holdfast.apps.server.services import Services, WebhookResponse
 from holdfast.core.errors import Conflict
 from holdfast.core.gitops.application import ApplicationId
 from holdfast.reconcile.gitops.application_context import ApplicationContext
-from holdfast.reconcile.gitops.review import ReviewService
 
 PROJECT = "ml-platform"
 T = TypeVar("T")
@@ -40,7 +41,7 @@ class ServedApplications:
     loop: asyncio.AbstractEventLoop
     services: Services
     followed: dict[ApplicationId, ApplicationContext]
-    """What the desk knows."""
+    """What reviewers can decide about."""
     passes: bool = True
     """Whether a decision is followed by a pass."""
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)
@@ -78,13 +79,13 @@ async def _reconcile_on_wake(world: GitopsWorld) -> None:
 
 
 def rename_world(
-    name: str, *, project: str = PROJECT, book: MemoryLedgerStore, world: GitopsWorld
+    name: str, *, project: str = PROJECT, ledger: MemoryLedgerStore, world: GitopsWorld
 ) -> GitopsWorld:
     """Make a world one of several on a server: its own name, a common ledger."""
     id = ApplicationId(namespace="team", name=name)
     spec = replace(world.application.spec, project=project)
     world.application = replace(world.application, id=id, spec=spec)
-    world.ledger_store = book
+    world.ledger_store = ledger
     return world
 
 
@@ -104,7 +105,9 @@ def serve_applications(
     @asynccontextmanager
     async def companion(services: Services, stop: Callable[[], None]) -> AsyncIterator[None]:
         followed: dict[ApplicationId, ApplicationContext] = {}
+        services.application_events = ApplicationEvents(EventHub())
         for world in worlds:
+            world.live_events = services.application_events
             followed[world.application.id] = await world.start()
         first = worlds[0]
         by_id = {world.application.id: world for world in worlds}
@@ -116,18 +119,16 @@ def serve_applications(
             followed=followed,
         )
         services.ledger_store, services.webhook_handler = first.ledger_store, hook
-        services.review_service = ReviewService(
-            followed,
-            first.observer,
-            first.syncer,
-            first.clock,
-            wake=lambda id: running.wake(by_id[id]),
-            send=first.tell,
-        )
+        services.review_service = first.review(followed, lambda id: running.wake(by_id[id]))
         kept.append(running)
         yield
 
-    limits = {"failure_rate": 100_000.0, "recheck_time": 0.2, **config.pop("limits", {})}
+    limits = {
+        "failure_rate": 100_000.0,
+        "sign_in_rate": 100_000.0,
+        "recheck_time": 0.2,
+        **config.pop("limits", {}),
+    }
     with running_server(
         tmp_path, run=False, companion=companion, limits=limits, **config
     ) as server:

@@ -1,30 +1,49 @@
-"""One application on a small cluster, for stories about a pass: Git is a mapping of files.
+"""Applications on a small cluster: Git is a mapping of files, a pull request is what was pushed.
 
-The cluster and the ledger are the in-memory ones, which the contract suites hold to the real
-ones. Commits are numbered; a pull request is what was pushed.
+`GitopsWorld` makes passes over one application when a test says so, with a clock that the test
+moves. `ControllerWorld` runs the controller over several, in real time. Both are wired by
+`build_reconciler`. Cluster and ledger are the in-memory ones unless others are given, and the
+contract suites hold those to the real ones.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import shutil
 import tempfile
 import weakref
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Self
 
+from tests.adapters.kubernetes.harness import eventually
+from tests.support.memory_ledger import MemoryLedgerStore
 from tests.support.operator_world import ManualClock
 
+from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.memory.kube import MemoryKube
-from holdfast.adapters.memory.ledger_store import MemoryLedgerStore
-from holdfast.core.errors import NotFound
+from holdfast.apps.gitops.applications import (
+    ApplicationStatusWriter,
+    ObservedApplication,
+    OnApplication,
+)
+from holdfast.apps.gitops.controller import GitopsController
+from holdfast.apps.gitops.metrics import GitopsMetrics
+from holdfast.apps.gitops.settings import GitopsSettings
+from holdfast.apps.gitops.watches import WatchedKind
+from holdfast.apps.server.gitops_events import ApplicationEvents
+from holdfast.apps.server.live_events import EventHub
+from holdfast.apps.server.metrics import ServerMetrics
+from holdfast.core.errors import InvalidSpec, NotFound, Problem
 from holdfast.core.gitops.application import (
     Application,
     ApplicationId,
     ApplicationSpec,
+    ApplicationStatus,
     DriftSpec,
     MatchSpec,
     PullRequestKind,
@@ -48,7 +67,7 @@ from holdfast.core.gitops.source import (
 from holdfast.core.object_ref import ObjectRef, ref_of
 from holdfast.core.tree import Fields, digest
 from holdfast.reconcile.gitops.application_context import ApplicationContext, SyncRequest
-from holdfast.reconcile.gitops.application_state import open_state
+from holdfast.reconcile.gitops.application_state import StateCommit, open_state
 from holdfast.reconcile.gitops.build import build_reconciler
 from holdfast.reconcile.gitops.ports import (
     BranchPush,
@@ -61,10 +80,11 @@ from holdfast.reconcile.gitops.ports import (
     SourceExport,
     SourceUnavailable,
 )
-from holdfast.reconcile.gitops.reporting import ApplicationResult
+from holdfast.reconcile.gitops.reporting import ApplicationEvent, ApplicationResult
 from holdfast.reconcile.gitops.review import ReviewService
 from holdfast.reconcile.gitops.source_poller import SourcePoller
 from holdfast.reconcile.kube import KubeClient
+from holdfast.reconcile.ports import Clock
 from holdfast.wire.yaml import read_documents
 
 KEY = b"k" * 32
@@ -254,23 +274,21 @@ class PlainRenderer:
 
 @dataclass
 class MemorySources:
-    """One repository and one forge for everybody."""
+    """The repositories, the renderer and the forge of a world, as they are when asked for."""
 
-    repo: MemoryRepository
-    plain: PlainRenderer
-    hub: MemoryForge | None
+    world: GitopsWorld
 
     async def repository(self, application: Application) -> MemoryRepository:
-        return self.repo
+        return self.world.repository_of(application.id)
 
     async def renders(self, application: Application) -> PlainRenderer:
-        return self.plain
+        return self.world.renderer
 
     async def decryptor(self, application: Application) -> Decryptor | None:
         return None
 
     async def forge(self, application: Application) -> Forge | None:
-        return self.hub
+        return self.world.forge
 
 
 def configmap(name: str, **data: str) -> str:
@@ -296,8 +314,30 @@ def route(
     )
 
 
+def application(
+    id: ApplicationId,
+    *,
+    drift: DriftSpec | None,
+    sync: SyncSpec | None = None,
+    url: str = "https://git.example.com/acme/deploy.git",
+) -> Application:
+    """An Application that applies what is new by itself, unless `sync` says otherwise."""
+    return Application(
+        id=id,
+        uid=f"uid-{id.name}",
+        generation=1,
+        spec=ApplicationSpec(
+            project="ml-platform",
+            source=SourceSpec(url=url),
+            namespace=NAMESPACE,
+            sync=sync or SyncSpec(automatic=True),
+            drift=drift,
+        ),
+    )
+
+
 class GitopsWorld:
-    """One application and everything around it. Commit, edit, look."""
+    """One application and everything around it. Commit, edit, reconcile."""
 
     def __init__(
         self,
@@ -305,56 +345,79 @@ class GitopsWorld:
         sync: SyncSpec | None = None,
         drift: DriftSpec | None = None,
         client: KubeClient | None = None,
+        clock: Clock | None = None,
+        kube: MemoryKube | None = None,
+        ledger_store: MemoryLedgerStore | None = None,
     ) -> None:
-        self.clock = ManualClock()
-        self.kube = MemoryKube(clock=self.clock)
-        self.ledger_store = MemoryLedgerStore(self.clock)
+        self.clock = clock or ManualClock()
+        self.kube = kube or MemoryKube(clock=self.clock)
+        self.ledger_store = ledger_store or MemoryLedgerStore(self.clock)
         self.git = MemoryRepository()
-        self.forge = MemoryForge()
+        self.forge: MemoryForge | None = MemoryForge()
         self.renderer = PlainRenderer()
+        self.sources = MemorySources(self)
         self.notices: list[Notice] = []
+        self.base_url = ""
+        self.live_events: ApplicationEvents | None = None
+        """The live stream of a server, where one is."""
         self.client = client or self.kube
-        self.application = Application(
-            id=APP,
-            uid="app-uid",
-            generation=1,
-            spec=ApplicationSpec(
-                project="ml-platform",
-                source=SourceSpec(url="https://git.example.com/acme/deploy.git"),
-                namespace=NAMESPACE,
-                sync=sync or SyncSpec(automatic=True),
-                drift=replace(drift or DriftSpec(), routes=routes or None),
-            ),
-        )
+        handling = replace(drift or DriftSpec(), routes=routes or None)
+        self.application = application(APP, drift=handling, sync=sync)
         self.context: ApplicationContext | None = None
         self.last_result: ApplicationResult | None = None
 
+    def repository_of(self, id: ApplicationId) -> MemoryRepository:
+        return self.git
+
     async def start(self) -> ApplicationContext:
         """Begin as a controller does that knows nothing but the ledger."""
-        sources = MemorySources(self.git, self.renderer, self.forge)
         self.reconciler = build_reconciler(
-            self.client, sources, self.clock, key=KEY, send=self.tell, codify=self.codify
+            self.client,
+            self.sources,
+            self.clock,
+            key=KEY,
+            send=self.send,
+            codify=self.codify,
+            base_url=self.base_url,
         )
         self.observer = self.reconciler.components.observer
         self.syncer = self.reconciler.components.sync
         self.context = ApplicationContext(
             application=self.application,
-            state=await open_state(self.ledger_store, self.application.id, self.clock),
-            poller=SourcePoller(sources, self.clock, lambda: 0.5),
+            state=await open_state(
+                self.ledger_store, self.application.id, self.clock, self._on_commit
+            ),
+            poller=SourcePoller(self.sources, self.clock, lambda: 0.5),
         )
         return self.context
 
-    async def tell(self, application: Application, notice: Notice) -> None:
+    def _on_commit(self, commit: StateCommit) -> None:
+        if self.live_events is not None:
+            self.live_events.on_commit(commit)
+
+    async def send(self, application: Application, notice: Notice) -> None:
         if notice.id not in {known.id for known in self.notices}:
             self.notices.append(notice)
 
-    def review(self) -> ReviewService:
-        """Where people decide about this application."""
-        assert self.context is not None
+    def review(
+        self,
+        contexts: dict[ApplicationId, ApplicationContext] | None = None,
+        wake: Callable[[ApplicationId], None] = lambda id: None,
+    ) -> ReviewService:
+        """Where people decide about this application, or about several."""
+        if contexts is None:
+            assert self.context is not None
+            contexts = {self.application.id: self.context}
         return ReviewService(
-            {self.application.id: self.context}, self.observer, self.syncer, self.clock,
-            wake=lambda application: None, send=self.tell,
-        )  # fmt: skip
+            contexts,
+            self.observer,
+            self.syncer,
+            self.clock,
+            wake=wake,
+            send=self.send,
+            codify=self.codify,
+            base_url=self.base_url,
+        )
 
     async def codify(
         self, context: ApplicationContext, drift: ObjectDrift, seen: ObservedObject
@@ -372,6 +435,10 @@ class GitopsWorld:
         context.application = self.application
         self.last_result = await self.reconciler.reconcile(context, only=only)
         if self.last_result.status is not None:
+            if self.live_events is not None:
+                self.live_events.on_status(
+                    self.application, self.last_result.status, self.clock.now()
+                )
             self.application = replace(self.application, status=self.last_result.status)
         return self.last_result
 
@@ -387,6 +454,13 @@ class GitopsWorld:
         context.request = SyncRequest(actor="maria", **more)
         return await self.reconcile()
 
+    def edit(self, name: str, value: str = "9", manager: str = "kubectl-edit") -> Fields:
+        """Change a ConfigMap past Git."""
+        change = {"x": value}
+        return self.kube.edit(
+            config_ref(name), lambda item: item["data"].update(change), manager=manager
+        )
+
     def pass_time(self, seconds: float) -> None:
         self.clock.time += timedelta(seconds=seconds)
 
@@ -401,3 +475,193 @@ class GitopsWorld:
     def drifts(self) -> list[ObjectDrift]:
         assert self.context is not None
         return sorted(self.context.state.drifts.values(), key=lambda each: str(each.object))
+
+
+HEAL = DriftSpec(routes=(route(Remediation.SELF_HEAL),))
+
+
+class MemoryApplications(ApplicationStatusWriter):
+    """Applications that a test puts there, and what was written of their status."""
+
+    stored = True
+
+    def __init__(self) -> None:
+        self.observed: dict[ApplicationId, ObservedApplication] = {}
+        self.statuses: dict[ApplicationId, ApplicationStatus] = {}
+        self._listeners: list[OnApplication] = []
+
+    def get(self, id: ApplicationId) -> ObservedApplication | None:
+        return self.observed.get(id)
+
+    def ids(self) -> list[ApplicationId]:
+        return list(self.observed)
+
+    def listen(self, heard: OnApplication) -> None:
+        self._listeners.append(heard)
+
+    async def report(self, found: ObservedApplication, status: ApplicationStatus) -> bool:
+        changed = self.statuses.get(found.id) != status
+        self.statuses[found.id] = status
+        return changed
+
+    def application_of(self, id: ApplicationId) -> Application:
+        """An Application as it was put last."""
+        known = self.observed[id].application
+        assert known is not None
+        return known
+
+    def put(self, application: Application) -> None:
+        self.observed[application.id] = ObservedApplication(
+            id=application.id, uid=application.uid, application=application, status={}
+        )
+        self._notify(application.id)
+
+    def spoil(self, id: ApplicationId) -> None:
+        """Give an application a spec that is wrong."""
+        wrong = InvalidSpec(problems=[Problem(field="source", reason="it is wrong.", fix="Mend.")])
+        self.observed[id] = replace(self.observed[id], application=None, error=wrong, generation=2)
+        self._notify(id)
+
+    def remove(self, id: ApplicationId) -> None:
+        del self.observed[id]
+        self._notify(id)
+
+    def _notify(self, id: ApplicationId) -> None:
+        for heard in self._listeners:
+            heard(id)
+
+
+class ControllerWorld(GitopsWorld):
+    """Several applications and the controller over them; it runs while the block does."""
+
+    def __init__(
+        self,
+        ledger_store: MemoryLedgerStore | None = None,
+        kube: MemoryKube | None = None,
+        *,
+        drain_within: float = 20.0,
+    ) -> None:
+        super().__init__(clock=SystemClock(), kube=kube, ledger_store=ledger_store)
+        self.forge = None
+        self.metrics = GitopsMetrics(ServerMetrics(), lambda id: "gitea")
+        self.applications = MemoryApplications()
+        self.repositories: dict[ApplicationId, MemoryRepository] = {}
+        self.contexts: dict[ApplicationId, ApplicationContext] = {}
+        self.events: list[ApplicationEvent] = []
+        self.needed: Collection[WatchedKind] = ()
+        self.codified = 0
+        """How often a file was edited for a pull request."""
+        self.observed: list[object] = []
+        """What each pass observed: None for everything."""
+        self.live_events = ApplicationEvents(EventHub())
+        self.controller = GitopsController(
+            client=self.kube,
+            applications=self.applications,
+            sources=self.sources,
+            contexts=self.contexts,
+            ledger_store=self.ledger_store,
+            key=KEY,
+            send=self.send,
+            retain=self._retain,
+            statuses=self.applications,
+            listener=self,
+            clock=self.clock,
+            chance=lambda: 0.5,
+            metrics=self.metrics,
+            settings=GitopsSettings(db=Path("unused.db"), drain_within=drain_within),
+            codify=self.codify,
+            events=self.live_events,
+        )
+        self._record_passes()
+        self.applications.listen(self.controller.on_application)
+
+    def repository_of(self, id: ApplicationId) -> MemoryRepository:
+        return self.repositories[id]
+
+    # What else hears of applications.
+
+    async def prepare(self, application: Application) -> None:
+        pass
+
+    async def forget(self, id: ApplicationId) -> None:
+        pass
+
+    def tell(
+        self,
+        found: ObservedApplication,
+        context: ApplicationContext | None,
+        note: ApplicationEvent,
+    ) -> None:
+        self.events.append(note)
+
+    def _retain(self, needed: Collection[WatchedKind]) -> None:
+        self.needed = needed
+
+    def _record_passes(self) -> None:
+        reconciler = self.controller.reconciler
+        inner = reconciler.reconcile
+
+        async def reconcile(
+            context: ApplicationContext, *, only: Collection[ObjectRef] | None = None
+        ) -> ApplicationResult:
+            self.observed.append(None if only is None else set(only))
+            return await inner(context, only=only)
+
+        reconciler.reconcile = reconcile  # type: ignore[method-assign]  # to see what is asked
+
+    async def codify(
+        self, context: ApplicationContext, drift: ObjectDrift, seen: ObservedObject
+    ) -> CodifyResult:
+        self.codified += 1
+        return await super().codify(context, drift, seen)
+
+    def declare(
+        self,
+        name: str,
+        files: dict[str, str],
+        *,
+        drift: DriftSpec | None = HEAL,
+        url: str = "",
+        prune: bool = False,
+    ) -> ApplicationId:
+        """Put an application and its repository there."""
+        id = ApplicationId(namespace="team", name=name)
+        self.repositories[id] = MemoryRepository()
+        self.repositories[id].commit(files)
+        self.applications.put(
+            application(
+                id,
+                drift=drift,
+                sync=SyncSpec(automatic=True, prune=prune or None),
+                url=url or f"https://git.example.com/acme/{name}.git",
+            )
+        )
+        return id
+
+    def status(self, id: ApplicationId) -> ApplicationStatus:
+        return self.applications.statuses.get(id) or ApplicationStatus()
+
+    async def wait_sync(self, id: ApplicationId, sync: str) -> None:
+        await eventually(lambda: self.status(id).sync == sync, f"{id} to be {sync}")
+
+    async def wait_event(self, reason: str) -> None:
+        await eventually(lambda: reason in {each.reason for each in self.events}, reason)
+
+    async def wait_idle(self) -> None:
+        await eventually(lambda: self.controller.queue.idle, "an empty queue")
+
+    async def edit_and_notify(self, name: str, value: str) -> None:
+        """Change a ConfigMap, and let the controller hear of it as an informer would."""
+        old = await self.live(name)
+        self.controller.on_object(old, self.edit(name, value))
+
+    async def __aenter__(self) -> Self:
+        self._running = asyncio.ensure_future(self.controller.run())
+        await eventually(
+            lambda: self.controller.workers.running or self._running.done(), "it to work"
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.controller.workers.stop()
+        await self._running

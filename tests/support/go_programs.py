@@ -57,6 +57,32 @@ class GoProgram:
     def built(self) -> bool:
         return os.access(self.path, os.X_OK)
 
+    @property
+    def how_to_build(self) -> str:
+        return f"{self.title} is not built: `make testbed` builds it, in {self.lasting}."
+
+    def find(self) -> str:
+        """Give the program that is there already. Never builds; raises NotBuilt."""
+        chosen = os.environ.get(f"HOLDFAST_{self.name.upper()}")
+        for candidate in (chosen, shutil.which(self.name), str(self.path)):
+            if candidate and os.access(candidate, os.X_OK):
+                return str(Path(candidate).absolute())
+        raise NotBuilt(self.how_to_build)
+
+    def find_or_build(self, say: Say) -> str:
+        """Give the program, building it first where it is missing; raises NotBuilt."""
+        try:
+            return self.find()
+        except NotBuilt:
+            return str(build_program(self, say))
+
+    def find_or_skip(self, config: pytest.Config) -> str:
+        """Give the program, or skip the test that asks for it."""
+        try:
+            return self.find()
+        except NotBuilt as missing:
+            skip_without(config, self.title, missing)
+
 
 def build_program(program: GoProgram, say: Say, finish: Finish | None = None) -> Path:
     """Give the program, building it first where it is missing; raises NotBuilt."""
@@ -108,53 +134,16 @@ def _run_go(program: GoProgram, command: list[str]) -> str:
     return ran.stdout
 
 
-HELM_MODULE = "helm.sh/helm/v3/cmd/helm"
-HELM_VERSION = "v3.22.0"
+__all__ = ["promtool", "sops"]
 
-
-class NoHelm(Exception):
-    """It is not there; the text says why."""
-
-
-def find_helm() -> str:
-    """Give the Helm that is there already. Never builds; raises NoHelm."""
-    for candidate in (os.environ.get("HOLDFAST_HELM"), shutil.which("helm"), str(_built_helm())):
-        if candidate and os.access(candidate, os.X_OK):
-            return candidate
-    raise NoHelm("Helm is not built: `make testbed` builds it, in about two minutes.")
-
-
-def find_or_build_helm(say: Say) -> str:
-    """Give Helm, building it first where it is missing; raises NoHelm."""
-    try:
-        return find_helm()
-    except NoHelm:
-        say("Building Helm with Go: about two minutes, once ...")
-    try:
-        go = go_program(say)
-    except NoTestbed as missing:
-        raise NoHelm(str(missing)) from None
-    _built_helm().parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="building-", dir=_built_helm().parent) as scratch:
-        own = {"GOBIN": scratch, "GOFLAGS": "", "GOWORK": "off"}
-        ran = subprocess.run(
-            [go, "install", "-trimpath", "-ldflags", "-s -w", f"{HELM_MODULE}@{HELM_VERSION}"],
-            env={**go_environment(), **own},
-            capture_output=True,
-            text=True,
-        )
-        if ran.returncode:
-            raise NoHelm(f"Helm could not be built: {ran.stderr.strip()[-500:]}")
-        (Path(scratch) / "helm").rename(_built_helm())
-    return str(_built_helm())
-
-
-def _built_helm() -> Path:
-    return cache_root() / "helm" / HELM_VERSION / "helm"
-
-
-__all__ = ["promtool"]
-
+HELM = GoProgram(
+    name="helm",
+    title="Helm",
+    module="helm.sh/helm/v3",
+    version="v3.22.0",
+    package="./cmd/helm",
+    lasting="about two minutes",
+)
 PROMTOOL = GoProgram(
     name="promtool",
     title="promtool",
@@ -167,40 +156,11 @@ PROMTOOL = GoProgram(
 )
 
 
-class NoPromtool(NotBuilt):
-    """It is not there; the text says why."""
-
-
-def find_promtool() -> str:
-    """Give the promtool that is there already. Never builds; raises NoPromtool."""
-    for candidate in (
-        os.environ.get("HOLDFAST_PROMTOOL"),
-        shutil.which("promtool"),
-        str(PROMTOOL.path),
-    ):
-        if candidate and os.access(candidate, os.X_OK):
-            return candidate
-    raise NoPromtool(f"promtool is not built: `make testbed` builds it, in {PROMTOOL.lasting}.")
-
-
-def find_or_build_promtool(say: Say) -> str:
-    """Give promtool, building it first where it is missing; raises NotBuilt."""
-    try:
-        return find_promtool()
-    except NoPromtool:
-        return str(build_program(PROMTOOL, say))
-
-
 @pytest.fixture(scope="session")
 def promtool(pytestconfig: pytest.Config) -> str:
     """The path of promtool."""
-    try:
-        return find_promtool()
-    except NoPromtool as missing:
-        skip_without(pytestconfig, "promtool", missing)
+    return PROMTOOL.find_or_skip(pytestconfig)
 
-
-__all__ = ["sops"]
 
 SOPS = GoProgram(
     name="sops",
@@ -216,8 +176,18 @@ IDENTITY = "AGE-SECRET-KEY-1AD6K0C0YC8NRPC3RPUQ3VY6KEFFT4LE4N829DKEEE557NG34MRZS
 OTHER_IDENTITY = "AGE-SECRET-KEY-18YE3CCL02ZKT7NCKAJE08VNCA8VWLAGH7CJJ8UP2GF0T8VTP3V8SR0K99N"
 
 
-class NoSops(NotBuilt):
-    """It is not there; the text says why."""
+KUSTOMIZE = GoProgram(
+    name="kustomize",
+    title="Kustomize",
+    module="sigs.k8s.io/kustomize/kustomize/v5",
+    version="v5.8.2",
+    lasting="about a minute",
+)
+
+
+def build_image_programs(say: Say) -> list[Path]:
+    """Give the programs that Holdfast's image has beside Python, building what is missing."""
+    return [build_program(program, say) for program in (KUSTOMIZE, SOPS)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,26 +223,7 @@ class Sops:
         return ran.stdout
 
 
-def find_sops() -> str:
-    """Give the SOPS that is there already. Never builds; raises NoSops."""
-    for candidate in (os.environ.get("HOLDFAST_SOPS"), shutil.which("sops"), str(SOPS.path)):
-        if candidate and os.access(candidate, os.X_OK):
-            return str(Path(candidate).absolute())
-    raise NoSops(f"SOPS is not built: `make testbed` builds it, in {SOPS.lasting}.")
-
-
-def find_or_build_sops(say: Say) -> str:
-    """Give SOPS, building it first where it is missing; raises NotBuilt."""
-    try:
-        return find_sops()
-    except NoSops:
-        return str(build_program(SOPS, say))
-
-
 @pytest.fixture(scope="session")
 def sops(pytestconfig: pytest.Config) -> Sops:
     """SOPS, to encrypt with."""
-    try:
-        return Sops(find_sops())
-    except NoSops as missing:
-        skip_without(pytestconfig, "SOPS", missing)
+    return Sops(SOPS.find_or_skip(pytestconfig))

@@ -7,8 +7,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from tests.support.memory_ledger import MemoryLedgerStore
+
 from holdfast.adapters.clock import SystemClock
-from holdfast.adapters.memory.ledger_store import MemoryLedgerStore
 from holdfast.adapters.postgres import open_ledger_store
 from holdfast.adapters.store import Store
 from holdfast.adapters.store.ledger_store import SqliteLedgerStore

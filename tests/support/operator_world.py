@@ -8,7 +8,6 @@ says so.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Self, TypeVar
 
 from tests.support.inference_services import document, merged
+from tests.support.processes import wait_until
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.service.children import Gateway
@@ -30,6 +30,7 @@ from holdfast.reconcile.kube import (
     WatchEvent,
     ref_of,
 )
+from holdfast.reconcile.service.flaps import FlapLog
 from holdfast.reconcile.service.reconciler import ServiceReconciler
 from holdfast.reconcile.service.status import ServiceResult
 from holdfast.wire.inference_service_v1alpha1 import service_from_json
@@ -39,7 +40,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedCall:
-    """One call. Only those that may change something are kept in `Spy.writes`."""
+    """One call. Only those that may change something are in `RecordingKubeClient.writes`."""
 
     verb: str
     kind: str
@@ -70,82 +71,58 @@ class RecordingKubeClient:
             if (call.kind, call.verb, call.subresource) == (kind, verb, "")
         ]
 
-    def _meet(self, call: RecordedCall) -> None:
-        self.calls.append(self._allow(call))
-
-    async def _written(self, call: RecordedCall, written: Awaitable[T]) -> T:
-        """Keep a write that the cluster took; one that it refused changed nothing."""
-        done = await written
-        self.calls.append(call)
-        return done
-
-    def _allow(self, call: RecordedCall) -> RecordedCall:
+    def _allow(self, call: RecordedCall) -> None:
         error = self.failing(call)
         if error is not None:
             raise error
-        return call
+
+    def _read(self, verb: str, kind: str, name: str) -> None:
+        call = RecordedCall(verb=verb, kind=kind, name=name)
+        self._allow(call)
+        self.calls.append(call)
+
+    async def _write(
+        self, verb: str, ref: ObjectRef, write: Callable[[], Awaitable[T]], **facts: Any
+    ) -> T:
+        """Record a write that the cluster took; one that it refused changed nothing."""
+        call = RecordedCall(verb=verb, kind=ref.kind, name=ref.name, **facts)
+        self._allow(call)
+        done = await write()
+        self.calls.append(call)
+        return done
 
     async def get(self, ref: ObjectRef) -> Fields | None:
-        self._meet(RecordedCall(verb="get", kind=ref.kind, name=ref.name))
+        self._read("get", ref.kind, ref.name)
         return await self.client.get(ref)
 
     async def list(self, scope: Scope) -> ObjectList:
-        self._meet(RecordedCall(verb="list", kind=scope.kind, name=""))
+        self._read("list", scope.kind, "")
         return await self.client.list(scope)
 
     def watch(self, scope: Scope, *, version: str) -> AsyncIterator[WatchEvent]:
         return self.client.watch(scope, version=version)
 
-    async def apply(
-        self,
-        item: Fields,
-        *,
-        manager: str,
-        force: bool = False,
-        dry_run: bool = False,
-        absent: bool = False,
-        subresource: str = "",
-    ) -> Fields:
-        ref = ref_of(item)
-        call = self._allow(
-            RecordedCall(
-                verb="dry-run" if dry_run else "apply",
-                kind=ref.kind,
-                name=ref.name,
-                manager=manager,
-                subresource=subresource,
-                created=absent,
-                item=item,
-            )
-        )
-        written = self.client.apply(
-            item,
+    async def apply(self, item: Fields, *, manager: str, **options: Any) -> Fields:
+        return await self._write(
+            "dry-run" if options.get("dry_run") else "apply",
+            ref_of(item),
+            lambda: self.client.apply(item, manager=manager, **options),
             manager=manager,
-            force=force,
-            dry_run=dry_run,
-            absent=absent,
-            subresource=subresource,
+            subresource=options.get("subresource", ""),
+            created=options.get("absent", False),
+            item=item,
         )
-        return await self._written(call, written)
 
     async def patch(
         self, ref: ObjectRef, operations: Sequence[Fields], *, manager: str, subresource: str = ""
     ) -> Fields:
-        call = self._allow(
-            RecordedCall(
-                verb="patch",
-                kind=ref.kind,
-                name=ref.name,
-                manager=manager,
-                subresource=subresource,
-            )
+        options = {"manager": manager, "subresource": subresource}
+        return await self._write(
+            "patch", ref, lambda: self.client.patch(ref, operations, **options), **options
         )
-        written = self.client.patch(ref, operations, manager=manager, subresource=subresource)
-        return await self._written(call, written)
 
-    async def delete(self, ref: ObjectRef, *, uid: str = "", version: str = "") -> bool:
-        call = self._allow(RecordedCall(verb="delete", kind=ref.kind, name=ref.name))
-        return await self._written(call, self.client.delete(ref, uid=uid, version=version))
+    async def delete(self, ref: ObjectRef, **guards: str) -> bool:
+        return await self._write("delete", ref, lambda: self.client.delete(ref, **guards))
 
 
 NAME = "my-llama"
@@ -153,11 +130,17 @@ API_VERSIONS = {
     "Deployment": "apps/v1",
     "Service": "v1",
     "Pod": "v1",
+    "Node": "v1",
     "HorizontalPodAutoscaler": "autoscaling/v2",
     "PodDisruptionBudget": "policy/v1",
+    "PersistentVolumeClaim": "v1",
+    "Job": "batch/v1",
     "HTTPRoute": "gateway.networking.k8s.io/v1",
+    "ScaledObject": "keda.sh/v1alpha1",
+    "LeaderWorkerSet": "leaderworkerset.x-k8s.io/v1",
     KIND: API_VERSION,
 }
+DOWNLOADER = "registry.test/holdfast:1"
 SMALL = {"cpu": "100m", "memory": "64Mi", "gpuMemory": None}
 GATEWAY = Gateway(name="inference", namespace="infra", domain="example.com", section="https")
 
@@ -199,10 +182,22 @@ class OperatorWorld:
         self.metrics = metrics
         self.restart(gateway)
 
-    def restart(self, gateway: Gateway | None = None) -> None:
+    def pod_seen(self, old: dict[str, Any] | None, new: dict[str, Any] | None) -> None:
+        """Tell the operator of a pod of the service, as its watch of pods would."""
+        self.flaps.pod_changed(self.namespace, NAME, old, new)
+
+    def restart(self, gateway: Gateway | None = None, *, prometheus: str | None = None) -> None:
         """Go on with another reconciler, which remembers nothing."""
+        self.flaps = FlapLog(self.clock, again=lambda *_: None)
         self.reconciler = ServiceReconciler(
-            self.client, clock=self.clock, key=b"k", gateway=gateway, metrics=self.metrics
+            self.client,
+            clock=self.clock,
+            key=b"k",
+            gateway=gateway,
+            metrics=self.metrics,
+            downloader=DOWNLOADER,
+            prometheus=prometheus,
+            flaps=self.flaps,
         )
 
     def run(self, call: Coroutine[Any, Any, T]) -> T:
@@ -279,9 +274,8 @@ class OperatorWorld:
     # Objects
 
     def ref(self, kind: str, name: str) -> ObjectRef:
-        return ObjectRef(
-            api_version=API_VERSIONS[kind], kind=kind, namespace=self.namespace, name=name
-        )
+        namespace = "" if kind == "Node" else self.namespace
+        return ObjectRef(api_version=API_VERSIONS[kind], kind=kind, namespace=namespace, name=name)
 
     def find(self, kind: str, name: str) -> Any:  # Any: an object of the API
         return self.run(self.client.client.get(self.ref(kind, name)))
@@ -315,7 +309,8 @@ class OperatorWorld:
         assert self.run(self.client.client.delete(self.ref(kind, name)))
 
     def apply(self, item: dict[str, Any], *, by: str = "somebody") -> Any:
-        item["metadata"].setdefault("namespace", self.namespace)
+        if item["kind"] != "Node":
+            item["metadata"].setdefault("namespace", self.namespace)
         return self.run(self.client.client.apply(item, manager=by, force=True))
 
     # Pods
@@ -363,10 +358,7 @@ class OperatorWorld:
         self.eventually(there, f"{name} is ready", seconds)
 
     def eventually(self, holds: Callable[[], bool], what: str, seconds: float = 30) -> None:
-        deadline = time.monotonic() + seconds
-        while not holds():
-            assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-            time.sleep(0.1)
+        wait_until(holds, seconds, what, every=0.1)
 
 
 class OperatorWorlds:

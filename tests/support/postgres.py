@@ -12,7 +12,6 @@ import pwd
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
@@ -20,15 +19,21 @@ from pathlib import Path
 
 import pytest
 from tests.support.cluster_fixtures import skip_without
-from tests.support.control_plane import DIE_WITH_PARENT
-from tests.support.processes import free_port, wait_until
+from tests.support.processes import (
+    assert_running,
+    dying_with_us,
+    free_port,
+    start_on_free_ports,
+    start_process,
+    stop_process,
+    wait_until,
+)
 
 __all__ = ["Postgres", "postgres", "postgres_server"]
 
 ROLE = "holdfast"
 START_TIMEOUT = 30.0
 STOP_TIMEOUT = 10.0
-ATTEMPTS = 3
 DEBIAN = Path("/usr/lib/postgresql")
 UNPRIVILEGED = ("postgres", "nobody")
 """Whom the server runs as where the tests run as root, which it refuses."""
@@ -95,27 +100,18 @@ class Postgres:
         if made.returncode:
             self.stop()
             raise RuntimeError(f"initdb failed: {made.stderr.strip()[-500:]}")
-        for attempt in range(1, ATTEMPTS + 1):
-            try:
-                self._serve()
-                return
-            except BaseException as failure:
-                # A free port can be taken between our asking for it and the server's binding it.
-                if attempt == ATTEMPTS or "Address already in use" not in str(failure):
-                    self.stop()
-                    raise
+        start_on_free_ports(self._serve, self._end)
 
     def stop(self) -> None:
         """End the server and remove its directory. Safe to call twice."""
-        process, self._process = self._process, None
-        if process is not None and process.poll() is None:
-            process.send_signal(signal.SIGQUIT)  # at once, and nothing here is worth a checkpoint
-            try:
-                process.wait(timeout=STOP_TIMEOUT)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        self._end()
         shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            # At once, and nothing here is worth a checkpoint.
+            stop_process(process, STOP_TIMEOUT, signal.SIGQUIT)
 
     def dsn(self, database: str) -> str:
         """Give the address of a database, over TCP so that a proxy can stand in between."""
@@ -166,25 +162,19 @@ class Postgres:
     def _serve(self, port: int = 0) -> None:
         self.port = port or free_port()
         settings = [f"-c{name}={value}" for name, value in SETTINGS.items()]
-        log = self.directory / "log"
-        with log.open("ab") as output:
-            self._process = subprocess.Popen(
-                [*self._guard(), self._programs / "postgres", "-D", self._data,
-                 f"-p{self.port}", f"-cunix_socket_directories={self.directory}", *settings],
-                cwd=self.directory,
-                env=self._environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )  # fmt: skip
+        server = [self._programs / "postgres", "-D", self._data, f"-p{self.port}"]
+        server += [f"-cunix_socket_directories={self.directory}", *settings]
+        self._process = start_process(
+            self._guard(server),
+            self.directory / "log",
+            cwd=self.directory,
+            env=self._environment(),
+        )
         wait_until(self._ready, START_TIMEOUT, "PostgreSQL to answer")
 
     def _ready(self) -> bool:
         assert self._process is not None
-        if self._process.poll() is not None:
-            said = (self.directory / "log").read_text(errors="replace")[-500:]
-            raise RuntimeError(f"PostgreSQL ended with {self._process.returncode}: {said}")
+        assert_running(self._process, "PostgreSQL", self.directory / "log")
         try:
             return self.run("SELECT 1") == "1"
         except RuntimeError:
@@ -199,12 +189,12 @@ class Postgres:
     def _data(self) -> Path:
         return self.directory / "data"
 
-    def _guard(self) -> list[str]:
-        """What starts the server: somebody who sees to it that it dies with this process."""
+    def _guard(self, server: list[str | Path]) -> list[str | Path]:
+        """The command line of a server that dies with this process."""
         if self._user is None:
-            return [sys.executable, "-S", "-E", str(DIE_WITH_PARENT), str(os.getpid())]
+            return dying_with_us(*server)
         # A change of user would cancel what that script asks of the kernel.
-        return [*self._as_user(), "--pdeathsig", "QUIT"]
+        return [*self._as_user(), "--pdeathsig", "QUIT", *server]
 
     def _as_user(self) -> list[str]:
         if self._user is None:

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,9 @@ ECHO_SERVER = BACKENDS / "echo_server.py"
 LLAMA_SERVER = BACKENDS / "llama_server.py"
 ROGUE_BACKEND = ROOT / "tests" / "support" / "rogue_backend.py"
 
+HOLDFAST = [sys.executable, "-c", "from holdfast.apps.cli.main import main; main()"]
+DIE_WITH_PARENT = Path(__file__).with_name("die_with_parent.py")
+START_ATTEMPTS = 3
 LISTENING = re.compile(rb"listening on (http://\S+:(\d+))\s")
 
 T = TypeVar("T")
@@ -77,15 +80,8 @@ def start_backend(
         command = rogue_command(rogue) if rogue else echo_command()
     with tempfile.TemporaryDirectory(prefix="holdfast-backend-") as directory:
         log = Path(directory) / "log"
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                [*command, *arguments, "--port", "0"],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, **(env or {})},
-                start_new_session=True,
-            )
+        environment = {**os.environ, **(env or {})}
+        process = start_process([*command, *arguments, "--port", "0"], log, env=environment)
         try:
             url, port = wait_until(
                 lambda: _announced(process, log), timeout, f"{command[1]} to listen"
@@ -94,6 +90,62 @@ def start_backend(
             yield RunningBackend(process=process, url=url, port=port, log=log)
         finally:
             kill_group(process)
+
+
+def start_process(
+    command: Sequence[str | Path],
+    log: Path,
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    out: Path | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start a program in a session of its own; both outputs go to the log, or one to `out`."""
+    with log.open("ab") as errors, (out or log).open("ab") as output:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=errors,
+            env=env,
+            cwd=cwd,
+            start_new_session=True,
+        )
+
+
+def dying_with_us(*command: str | Path) -> list[str | Path]:
+    """The command line of a program that ends when this process does."""
+    return [sys.executable, "-S", "-E", DIE_WITH_PARENT, str(os.getpid()), *command]
+
+
+def start_on_free_ports(start: Callable[[], None], stop: Callable[[], None]) -> None:
+    """Start what binds ports that were free a moment ago; again where another was faster."""
+    for attempt in range(1, START_ATTEMPTS + 1):
+        try:
+            start()
+            return
+        except BaseException as failure:
+            stop()
+            if attempt == START_ATTEMPTS or "address already in use" not in str(failure).lower():
+                raise
+
+
+def assert_running(process: subprocess.Popen[bytes], what: str, log: Path) -> None:
+    """Fail with the end of its log if a program has ended."""
+    if process.poll() is not None:
+        text = log.read_text(errors="replace")[-2000:]
+        raise AssertionError(f"{what} ended with {process.returncode}:\n{text}")
+
+
+def stop_process(
+    process: subprocess.Popen[bytes], timeout: float = 40.0, by: signal.Signals = signal.SIGTERM
+) -> None:
+    """Ask a program to end, and kill what is left of it when it does not."""
+    if process.poll() is None:
+        process.send_signal(by)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout)
+    kill_group(process)
 
 
 def kill_group(process: subprocess.Popen[bytes]) -> None:
@@ -131,16 +183,20 @@ def started(
 
 
 def wait_until(
-    predicate: Callable[[], T], timeout: float = 10.0, what: str = "it", every: float = 0.02
+    predicate: Callable[[], T],
+    timeout: float = 10.0,
+    what: str = "it",
+    every: float = 0.02,
+    show: Callable[[], object] = lambda: "",
 ) -> T:
-    """Poll until `predicate` gives something true, and return that."""
+    """Poll until `predicate` gives something true, and return that; fail with what `show` gives."""
     deadline = time.monotonic() + timeout
     while True:
-        found = predicate()
-        if found:
-            return found
+        value = predicate()
+        if value:
+            return value
         if time.monotonic() > deadline:
-            raise AssertionError(f"waited {timeout:g} s in vain for {what}")
+            raise AssertionError(f"waited {timeout:g} s in vain for {what}. {show()}".strip())
         time.sleep(every)
 
 

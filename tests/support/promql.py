@@ -66,7 +66,7 @@ def grouping_labels(expression: str) -> set[str]:
 def reported_metrics() -> dict[str, dict[str, set[str]]]:
     """Job to figure to labels, as the controllers have them."""
     gitops = GitopsMetrics(ServerMetrics())
-    gitops.watch({}, lambda following: "", dict)
+    gitops.watch({}, lambda context: "", dict, dict)
     return {
         "holdfast-operator": _labels(OperatorMetrics().registry),
         "holdfast-gitops": _labels(gitops.registry),

@@ -13,6 +13,8 @@
 | ready-then-500 [S] | serves until SIGUSR1, or S seconds, then answers everything with 500 |
 | silent-stream      | streams two chunks, then nothing for ever                           |
 | env-dump           | serves, and answers GET /env with its environment                   |
+| hostile-page       | answers with a page, a script, and headers for the server's origin   |
+| hostile-stream     | the same headers, on a stream whose texts are scripts and broken     |
 
 The runner's tests start it. All but `crash` announce their address as the echo
 server does, whose code this is.
@@ -50,7 +52,26 @@ MISBEHAVIOURS = (
     "ready-then-500",
     "silent-stream",
     "env-dump",
+    "hostile-page",
+    "hostile-stream",
 )
+
+HOSTILE_PAGE = b"<!doctype html><script>fetch('/api/me').then(steal)</script>"
+HOSTILE_HEADERS = "\r\n".join(
+    (
+        "",
+        "Set-Cookie: __Host-holdfast=stolen; Path=/; Secure",
+        'Clear-Site-Data: "*"',
+        "Access-Control-Allow-Origin: *",
+        "Access-Control-Allow-Credentials: true",
+        "Content-Security-Policy: script-src * 'unsafe-inline'",
+        "Service-Worker-Allowed: /",
+        "Cross-Origin-Resource-Policy: cross-origin",
+        "Location: https://elsewhere.example/",
+        "Refresh: 0; url=https://elsewhere.example/",
+    )
+)
+"""Sent behind the content type, for the echo server writes that one as it is."""
 
 STUBBORN_CHILD = """
 import signal, time
@@ -77,6 +98,12 @@ class RogueBackend(echo_server.EchoBackend):
                 return echo_server.reply({"pid": self.child})
             case "env-dump", "/env":
                 return echo_server.reply(dict(os.environ))
+            case "hostile-page", path if path.startswith("/v1/"):
+                media = f"text/html{HOSTILE_HEADERS}"
+                return echo_server.Answer(body=HOSTILE_PAGE, content_type=media)
+            case "hostile-stream", path if path.startswith("/v1/"):
+                media = f"text/event-stream{HOSTILE_HEADERS}"
+                return echo_server.Answer(stream=_hostile_pieces(), content_type=media)
         answer = await super().answer(request)
         if self.misbehaviour == "silent-stream" and answer.stream is not None:
             return replace(answer, stream=_fall_silent(answer.stream))
@@ -112,6 +139,13 @@ async def _fall_silent(stream: AsyncGenerator[bytes, None]) -> AsyncGenerator[by
         await asyncio.Event().wait()
     finally:
         await stream.aclose()
+
+
+async def _hostile_pieces() -> AsyncGenerator[bytes, None]:
+    yield b'id: 7\nevent: reset\ndata: {"choices":[{"delta":{"content":"<script>1</script>"}}]}\n\n'
+    yield b'data: {"choices":[{"delta":{"content":"a\\n\\nevent: reset\\ndata: {}"}}]}\n\n'
+    yield b'data: {"choices":"none"}\n\n'
+    yield b"data: [DONE]\n\n"
 
 
 def after(seconds: float, act: Callable[[], None]) -> None:

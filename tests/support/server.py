@@ -12,18 +12,17 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.support.processes import ROOT, kill_group, wait_until
+from tests.support.processes import ROOT, assert_running, start_process, stop_process, wait_until
 
 from holdfast.adapters.store import OpenMode, Store, TokenKind, TokenScope
 from holdfast.apps.server.config import ServerConfig, ServerLimits
@@ -67,6 +66,10 @@ class RunningServer:
             record = store.record(WorkloadId(project=project, slug=slug))
         assert record is not None, f"there is no workload {project}/{slug}"
         return self._mint(TokenKind.LIVE, project, name=name, workload_uid=record.uid)
+
+    def project_key(self, project: str, *, name: str = "gateway") -> str:
+        """Give a data key for every workload of a project."""
+        return self._mint(TokenKind.LIVE, project, name=name)
 
     def revoke(self, token: str) -> None:
         """Revoke a token, as `holdfast token revoke` does."""
@@ -169,30 +172,18 @@ def _as_process(
     log, url_file = tmp_path / "server.log", tmp_path / "server.url"
     url_file.unlink(missing_ok=True)
     given = {**settings, "limits": limits, "url_file": str(url_file)}
-    with log.open("ab") as output:
-        child = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.server", json.dumps(given, default=str)],
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+    command = [sys.executable, "-m", "tests.support.server", json.dumps(given, default=str)]
+    child = start_process(command, log, cwd=ROOT)
 
     def announced() -> str | None:
-        if child.poll() is not None:
-            raise AssertionError(f"the server ended with {child.returncode}:\n{log.read_text()}")
+        assert_running(child, "the server", log)
         return url_file.read_text() if url_file.exists() else None
 
     try:
         url = wait_until(announced, 30, "the server to start")
         yield RunningServer(url=url, db=Path(settings["db"]), process=child, log=log)
     finally:
-        if child.poll() is None:
-            child.send_signal(signal.SIGTERM)
-            with suppress(subprocess.TimeoutExpired):
-                child.wait(40)
-        kill_group(child)
+        stop_process(child)
 
 
 def _main(argument: str) -> None:
@@ -202,7 +193,8 @@ def _main(argument: str) -> None:
     given = json.loads(argument)
     url_file = Path(given.pop("url_file"))
     limits = ServerLimits(**given.pop("limits"))
-    paths = {name: Path(given.pop(name)) for name in ("db", "home", "secrets_dir") if name in given}
+    names = ("db", "home", "secrets_dir", "people", "tls_cert", "tls_key")
+    paths = {name: Path(given.pop(name)) for name in names if name in given}
 
     def on_ready(url: str) -> None:
         part = url_file.with_suffix(".part")

@@ -12,20 +12,23 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.processes import kill_group, wait_until
+from tests.support.processes import (
+    HOLDFAST,
+    assert_running,
+    start_process,
+    stop_process,
+    wait_until,
+)
 from tests.support.server import RunningServer
 
 from holdfast import DataClient, ManagementClient
 from holdfast.core.tree import digest
 
-HOLDFAST = [sys.executable, "-c", "from holdfast.apps.cli.main import main; main()"]
 _LISTENS = re.compile(r"listens on (http://\S+)")
 _MARKER = b"HOLDFAST_REPLICA="
 
@@ -109,32 +112,25 @@ def running_serve(
     # Most tests have a project of their own on one server.
     alone = {"--no-run", "--target", "--shared-runner"} & {*flags}
     shared = () if alone or not many_projects else ("--shared-runner",)
-    with out.open("wb") as stdout, log.open("ab") as stderr:
-        process = subprocess.Popen(
-            serve_command(db, "--secrets-dir", str(secrets), *shared, *flags),
-            cwd=folder,
-            env=clean_environment(folder, env),
-            stdin=subprocess.DEVNULL,
-            stdout=stdout,
-            stderr=stderr,
-            start_new_session=True,
-        )
+    process = start_process(
+        serve_command(db, "--secrets-dir", str(secrets), *shared, *flags),
+        log,
+        out=out,
+        cwd=folder,
+        env=clean_environment(folder, env),
+    )
 
     def announced() -> str | None:
-        found = _LISTENS.search(out.read_text())
-        if found is None and process.poll() is not None:
-            raise AssertionError(f"the server ended with {process.returncode}:\n{log.read_text()}")
-        return found[1] if found else None
+        match = _LISTENS.search(out.read_text())
+        if match is None:
+            assert_running(process, "the server", log)
+        return match[1] if match else None
 
     try:
         url = wait_until(announced, 60, "the server to listen")
         yield ServeProcess(url=url, db=db, process=process, log=log, folder=folder, secrets=secrets)
     finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(40)
-        kill_group(process)
+        stop_process(process)
 
 
 @contextmanager

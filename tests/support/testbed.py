@@ -1,8 +1,9 @@
 """Finds the programs of the test cluster, or builds them once per machine.
 
 One Go program (testbed/ in this repository) is etcd, kube-apiserver, kube-controller-manager,
-kube-scheduler, kubectl and KWOK, by the name it is called by. A build takes minutes, so it lands
-in a cache outside the clone. Called by the cluster fixture and by tools/cluster.py.
+kube-scheduler, kubelet, kube-proxy, kubectl and KWOK, by the name it is called by. A build takes
+minutes, so it lands in a cache outside the clone. Called by the cluster fixture and by
+tools/cluster.py.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ PROGRAM_NAMES = (
     "kube-apiserver",
     "kube-controller-manager",
     "kube-scheduler",
+    "kubelet",
+    "kube-proxy",
     "kubectl",
     "kwok",
 )
@@ -44,7 +47,7 @@ class NoTestbed(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Programs:
-    """A directory that holds all six programs."""
+    """A directory that holds all eight programs."""
 
     directory: Path
 

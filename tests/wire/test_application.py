@@ -27,7 +27,7 @@ from holdfast.wire.application_v1alpha1 import (
     status_from_json,
     status_to_json,
 )
-from holdfast.wire.crd import APPLICATION, application_crd
+from holdfast.wire.crd import APPLICATION, make_crd
 from holdfast.wire.resource_json import json_fields
 from holdfast.wire.yaml import write_document
 
@@ -122,7 +122,7 @@ def test_the_definition_is_up_to_date() -> None:
 
 
 def test_the_schema_defaults_nothing_and_names_every_field() -> None:
-    definition: Any = application_crd()
+    definition: Any = make_crd(APPLICATION)
     text = json.dumps(definition)
     assert '"default"' not in text
     version = definition["spec"]["versions"][0]

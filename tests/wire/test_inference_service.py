@@ -25,8 +25,8 @@ from holdfast.core.service.spec import (
     InferenceServiceStatus,
     SchedulingSpec,
 )
-from holdfast.core.workload import Canary, SecretRef, WorkloadSpec
-from holdfast.wire.crd import inference_service_crd
+from holdfast.core.workload import Canary, ScalingMetric, SecretRef, WorkloadSpec
+from holdfast.wire.crd import INFERENCE_SERVICE, make_crd
 from holdfast.wire.inference_service_v1alpha1 import (
     service_from_json,
     service_to_json,
@@ -106,6 +106,9 @@ def test_a_workload_becomes_an_object_and_back_or_is_refused_with_reasons(
 @given(spec=specs())
 def test_a_workload_that_kubernetes_can_run_is_never_refused(spec: WorkloadSpec) -> None:
     able = runnable(spec)
+    if able.resources is not None and able.resources.accelerators is not None:
+        # Memory of a GPU goes with `gpu`, and NVIDIA's own are not named twice.
+        able = replace(able, resources=replace(able.resources, gpu_memory=None))
     survives(able, service_of(able, namespace="acme"))
 
 
@@ -115,6 +118,10 @@ def runnable(spec: WorkloadSpec) -> WorkloadSpec:
     image = None if spec.image is None else "registry.example/x:1"
     rollout = spec.rollout and replace(spec.rollout, drain_timeout="90s")
     shown = {"worker_id": None, "gpu_resource_id": None, "config": None, "vllm_version": None}
+    # Whether a backend takes them has a table of its own.
+    shown |= {"model_revision": None, "model_digest": None, "cache": None}
+    if spec.command is not None or spec.canary is not None:
+        shown |= {"nodes": None}
     if spec.execution_policy in ("scheduled", "autoscaling"):
         shown |= {"execution_policy": None, "execution_policy_config": None}
     if spec.replicas == 0 or spec.execution_policy_config == {"replicas": 0}:
@@ -122,11 +129,26 @@ def runnable(spec: WorkloadSpec) -> WorkloadSpec:
     if resources and resources.gpu == 0:
         resources = replace(resources, gpu=None)
     if scale:
-        scale = replace(scale, min=max(scale.min, 1), metric="queued", target=2.5)
+        metrics = scale.metrics and (ScalingMetric(metric="queued", target=2.5),)
+        metric = None if metrics or scale.preset else "queued"
+        target = None if metrics and not scale.preset else 2.5
+        scale = replace(
+            scale,
+            min=max(scale.min, 1),
+            idle_after=None,
+            metric=metric,
+            target=target,
+            metrics=metrics,
+        )
     if health:
         health = replace(health, interval=30, timeout="5s", startup="1h")
     canary = spec.canary and replace(
-        spec.canary, image=image, model=f"{spec.model}-next", analysis=None
+        spec.canary,
+        image=image,
+        model=f"{spec.model}-next",
+        model_revision=None,
+        model_digest=None,
+        analysis=None,
     )
     return replace(
         spec,
@@ -264,7 +286,7 @@ def test_the_definition_writes_no_default_into_anyones_object() -> None:
             return set(value) | {key for item in value.values() for key in keys(item)}
         return {key for item in value for key in keys(item)} if isinstance(value, list) else set()
 
-    assert "default" not in keys(inference_service_crd())
+    assert "default" not in keys(make_crd(INFERENCE_SERVICE))
 
 
 def test_every_field_is_in_the_reference() -> None:
@@ -277,3 +299,31 @@ def test_every_field_is_in_the_reference() -> None:
 
     known = names(InferenceServiceSpec) | names(InferenceServiceStatus)
     assert {name for name in known if f"`{name}`" not in page} == set()
+
+
+def test_what_a_workload_has_no_word_for_stays_when_it_is_written() -> None:
+    own = {
+        "imagePullSecrets": ["registry"],
+        "serviceAccountName": "models",
+        "modelVolume": {"claim": "weights", "path": "/models"},
+        "service": {"type": "NodePort"},
+        "resources": {"gpuMemory": None, "claims": [{"name": "a", "resourceClaimName": "b"}]},
+    }
+    base = service_from_json(document(own))
+    after = service_of(replace(spec_of(base), replicas=5), namespace="default", base=base)
+    assert after.spec == replace(base.spec, replicas=5, backend="vllm")
+
+
+def test_what_only_pods_have_goes_to_a_workload_and_back() -> None:
+    base = service_from_json(
+        document(
+            {
+                "podTemplate": {"spec": {"hostIPC": True, "enableServiceLinks": None}},
+                "resources": {"gpuMemory": None, "accelerators": {"amd.com/gpu": 2}},
+                "canary": {"weight": 5, "env": {"A": "1"}, "resources": {"memory": "2Gi"}},
+            }
+        )
+    )
+    workload = spec_of(base)
+    assert workload.pod_template == {"spec": {"hostIPC": True, "enableServiceLinks": None}}
+    assert service_of(workload, namespace="default").spec == replace(base.spec, backend="vllm")

@@ -10,8 +10,8 @@ from functools import partial
 
 import pytest
 from tests.support.ledgers import NOON, SettableClock, journal_entry, record_put
+from tests.support.memory_ledger import MemoryLedgerStore
 
-from holdfast.adapters.memory.ledger_store import MemoryLedgerStore
 from holdfast.core.drift import Cause, DriftKind
 from holdfast.core.gitops.application import ApplicationId, Remediation
 from holdfast.core.gitops.drift import ObjectDrift
@@ -75,12 +75,12 @@ def test_a_line_of_the_journal_has_these_fields_and_no_other() -> None:
 
 
 def test_a_drift_is_exported_by_its_own_fields_alone() -> None:
-    async def scenario(book: LedgerStore) -> None:
+    async def scenario(ledger: LedgerStore) -> None:
         body = gitops_v1.encode_record(gitops_v1.drift_to_json(DRIFT))
-        await book.write([record_put("drf-1", body={**body, "scratch": "not for export"})], [])
-        lines = ledger_store.export_drifts(book, application="team/chat", project="acme")
+        await ledger.write([record_put("drf-1", body={**body, "scratch": "not for export"})], [])
+        lines = ledger_store.export_drifts(ledger, application="team/chat", project="acme")
         (exported,) = await read(lines)
-        elsewhere = ledger_store.export_drifts(book, application="team/chat", project="other")
+        elsewhere = ledger_store.export_drifts(ledger, application="team/chat", project="other")
         assert not await read(elsewhere)
         assert exported == {
             "apiVersion": "holdfast.dev/v1",
@@ -103,12 +103,12 @@ def test_a_long_journal_is_read_a_page_at_a_time(monkeypatch: pytest.MonkeyPatch
             await self.write([], [journal_entry("meanwhile")])
             return page
 
-    async def scenario(book: LedgerStore) -> None:
+    async def scenario(ledger: LedgerStore) -> None:
         ours: Fields = {"project": "p"}
-        await book.write(
+        await ledger.write(
             [], [journal_entry(f"{number}\n\u2028", detail=ours) for number in range(40)]
         )
-        lines = partial(ledger_store.export_journal, book, application="team/chat")
+        lines = partial(ledger_store.export_journal, ledger, application="team/chat")
         exported = await read(lines(project="p"))
         assert [each["summary"] for each in exported] == [
             f"{number}\n\u2028" for number in reversed(range(40))

@@ -12,12 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.strategies import drifts, lives, trees, writers
 
-from holdfast.core.desired import Desired
+from holdfast.core.cost import Cost, CostKind, DeviceNeed
 from holdfast.core.drift import Drift, find_drift
 from holdfast.core.errors import ValidationError
 from holdfast.core.live import Absent, Live, Writer
 from holdfast.core.names import WorkloadId
-from holdfast.core.plan import Plan, delete_plan, make_plan
+from holdfast.core.plan import Plan, delete_plan, make_plan, with_cost
+from holdfast.core.workload import Desired
 from holdfast.wire.decode import reshape
 from holdfast.wire.plan_v1 import (
     StepForm,
@@ -33,7 +34,11 @@ SEEN = Live(
     id=WHERE, uid="u1", version="v1", generation=1, fields={"model": "n", "env": {"A": "1"}},
     writers={"model": Writer(manager="curl", actor="ops")},
 )  # fmt: skip
-PLAN = make_plan(
+COST = Cost(
+    kind=CostKind.ROLLING, pods=2, cold_start=41.5, blocked=True,
+    devices=(DeviceNeed(resource="nvidia.com/gpu", needed=1, free=0),),
+)  # fmt: skip
+_PLAN = make_plan(
     [
         find_drift(desired=Desired(id=WHERE, fields={"model": "m", "env": {}}), live=SEEN),
         find_drift(
@@ -42,6 +47,7 @@ PLAN = make_plan(
         ),
     ]
 )
+PLAN = Plan(steps=tuple(with_cost(step, COST) for step in _PLAN.steps))
 
 
 def saved(plan: Plan) -> bytes:
@@ -78,6 +84,15 @@ def test_a_step_reads_back_equal(drift: Drift) -> None:
 def test_a_writer_reads_back_equal(writer: Writer) -> None:
     body = msgspec.json.encode(reshape(WriterForm, writer))
     assert reshape(Writer, msgspec.json.decode(body, type=WriterForm)) == writer
+
+
+def test_what_a_step_costs_reads_back_and_what_is_of_the_moment_makes_no_other_plan() -> None:
+    assert plan_from_json(saved(PLAN)) == PLAN
+    later = replace(
+        COST, blocked=False, cold_start=None, devices=(replace(COST.devices[0], free=9),)
+    )
+    assert Plan(steps=tuple(with_cost(step, later) for step in _PLAN.steps)).digest == PLAN.digest
+    assert _PLAN.digest != PLAN.digest
 
 
 def test_a_saved_plan_says_what_it_is() -> None:
@@ -119,6 +134,12 @@ EDITS: list[tuple[str, Any]] = [
     ("steps.0.changes.1.writer", None),
     ("steps.0.changes.1.writer.manager", "argocd"),
     ("steps.0.changes.1.writer.actor", "maria"),
+    ("steps.0.cost", None),
+    ("steps.0.cost.kind", "none"),
+    ("steps.0.cost.pods", 0),
+    ("steps.0.cost.added", 1),
+    ("steps.0.cost.devices", []),
+    ("steps.0.cost.devices.0.needed", 0),
 ]
 
 

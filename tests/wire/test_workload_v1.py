@@ -11,12 +11,11 @@ import pytest
 from hypothesis import given
 from tests.strategies import lives, specs
 
-from holdfast.core.desired import Desired
 from holdfast.core.drift import Situation, find_drift
 from holdfast.core.live import Live, Status
 from holdfast.core.names import WorkloadId
 from holdfast.core.tree import Fields
-from holdfast.core.workload import WorkloadSpec
+from holdfast.core.workload import Desired, WorkloadSpec
 from holdfast.wire.spec_v1 import spec_from_fields
 from holdfast.wire.workload_v1 import (
     CreateForm,

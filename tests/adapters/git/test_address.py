@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.adapters.git.address import GitScheme, is_same_repository, parse_address
+from holdfast.adapters.git.address import GitScheme, parse_address
 from holdfast.core.errors import ConfigurationError
 
 GOOD = {
@@ -136,40 +136,3 @@ def test_whatever_is_understood_is_safe_to_hand_to_git(text: str) -> None:
     assert not address.url.startswith("-") and "::" not in address.url.replace("[::", "[")
     assert address.url.isprintable() and "/../" not in f"{address.url}/"
     assert parse_address(address.url, local=True) == address
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "https://github.com/acme/fleet",
-        "https://github.com/acme/fleet.git",
-        "https://github.com/Acme/Fleet/",
-        "https://GITHUB.com:443/acme/fleet.git",
-        "ssh://git@github.com/acme/fleet.git",
-        "git@github.com:acme/fleet.git",
-        "http://github.com/acme/fleet",
-    ],
-)
-def test_the_same_repository_is_known_by_any_of_its_addresses(text: str) -> None:
-    for ours in ("https://github.com/acme/fleet.git", "git@github.com:acme/fleet"):
-        assert is_same_repository(parse_address(ours), text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "fleet",
-        "https://github.com/acme/fleet2",
-        "https://github.com/acme/fleet.git.git",
-        "https://github.com/evil/acme/fleet",
-        "https://github.com.evil.com/acme/fleet",
-        "https://evil.com/github.com/acme/fleet",
-        "https://github.com:8443/acme/fleet",
-        "https://user:pw@github.com/acme/fleet",
-        "ext::https://github.com/acme/fleet",
-        "https://githubXcom/acme/fleet",
-    ],
-)
-def test_another_repository_is_not_taken_for_ours(text: str) -> None:
-    assert not is_same_repository(parse_address("https://github.com/acme/fleet.git"), text)

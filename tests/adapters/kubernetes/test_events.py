@@ -13,7 +13,7 @@ from tests.adapters.kubernetes.harness import HandClock, settle
 from holdfast.adapters.kubernetes.events import EventRecorder, EventSubject
 from holdfast.core.errors import PermissionDenied
 from holdfast.core.object_ref import ObjectRef
-from holdfast.reconcile.service.status import Note
+from holdfast.core.service.facts import Note
 
 BOT = EventSubject(
     ref=ObjectRef(api_version="v1", kind="Thing", namespace="default", name="bot"), uid="u"

@@ -19,7 +19,7 @@ from tests.support.cluster_fixtures import create_inference_service, edit, write
 
 from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.kubernetes.target import KubernetesTarget, open_kubernetes_target
-from holdfast.core.desired import Desired, desired_of
+from holdfast.core.cost import Cost, CostKind
 from holdfast.core.drift import find_drift
 from holdfast.core.errors import (
     Conflict,
@@ -33,7 +33,16 @@ from holdfast.core.names import WorkloadId
 from holdfast.core.outcome import Outcome
 from holdfast.core.plan import delete_plan, make_plan
 from holdfast.core.policy import OnDrift
-from holdfast.core.workload import Analysis, Autoscaling, Canary, Health, Resources, WorkloadSpec
+from holdfast.core.workload import (
+    Analysis,
+    Autoscaling,
+    Canary,
+    Desired,
+    Health,
+    Resources,
+    WorkloadSpec,
+    desired_of,
+)
 from holdfast.reconcile import reconciler
 from holdfast.reconcile.kube import KindNotServed
 
@@ -161,6 +170,18 @@ HONOURED: dict[str, dict[str, Any]] = {
         "env": {"A": "1"},
         "secrets": {"TOKEN": {"name": "hub", "key": "token"}},
     },
+    "several metrics": {
+        "autoscaling": {
+            "min": 1,
+            "max": 4,
+            "metrics": [{"metric": "cpu"}, {"metric": "queued", "target": 2}],
+            "behavior": {"scaleDown": {"stabilizationWindowSeconds": 600}},
+        },
+        "resources": Resources(cpu=2),
+    },
+    "a preset": {"autoscaling": {"min": 1, "max": 4, "preset": "kv-cache"}},
+    "several nodes": {"nodes": 2, "resources": Resources(gpu=8)},
+    "a suspension": {"suspend": {"reason": "INC-1432", "until": "2126-11-20T18:00:00Z"}},
     "words for people": {"name": "Chat bot", "description": "talks", "task_type": "text2text"},
 }
 
@@ -189,6 +210,34 @@ def test_what_is_honoured_is_observed_as_declared(
 
     if "task_type" in fields:  # it cannot be changed, so there is no update to it
         fields = {**fields, "task_type": None}
+    played(namespace, story)
+
+
+def test_what_a_step_costs_is_what_the_operators_objects_would_do(
+    kubeconfig: Cluster, namespace: str
+) -> None:
+    """By its fields alone a health check restarts nothing; pods have it in their template."""
+
+    async def story(opened: KubernetesTarget) -> None:
+        first = declared(replicas=2)
+        (creation,) = make_plan([find_drift(desired=first, live=Absent(id=CHAT))]).steps
+        assert await opened.cost(creation) == Cost(kind=CostKind.NONE, added=2)
+        await ensured(opened, first)
+
+        async def cost(**fields: Any) -> Cost | None:
+            plan, _ = await reconciler.plan(opened, [declared(**{"replicas": 2, **fields})])
+            return (await reconciler.add_costs(opened, plan)).steps[0].cost
+
+        assert await cost(health=Health(path="/other")) == Cost(kind=CostKind.ROLLING, pods=2)
+        assert await cost(description="words") == Cost(kind=CostKind.NONE)
+        assert await cost(replicas=1) == Cost(kind=CostKind.NONE, added=-1)
+        gpu = await cost(resources=Resources(gpu=1))
+        assert gpu is not None
+        assert [(each.resource, each.needed) for each in gpu.devices] == [("nvidia.com/gpu", 2)]
+        live = await opened.observe(CHAT)
+        assert isinstance(live, Live)
+        assert await opened.cost(delete_plan(live).steps[0]) == Cost(kind=CostKind.GAP, added=-2)
+
     played(namespace, story)
 
 
@@ -294,6 +343,25 @@ def test_what_the_operator_could_not_write_is_not_called_synced(
         write_service_status(kubeconfig, namespace, "chat", conditions=[none, denied])
         (record,) = await opened.drifts("acme")
         assert record.fields[0].live == "A quota does not allow it."
+
+    played(namespace, story)
+
+
+def test_a_suspension_is_in_the_status_with_its_reason_and_its_end(
+    kubeconfig: Cluster, namespace: str
+) -> None:
+    async def story(opened: KubernetesTarget) -> None:
+        live = await ensured(opened, declared())
+        assert live.status.suspended == ""
+        said = {"type": "Suspended", "status": "True", "reason": "Suspended"}
+        said |= {"message": "Until noon: INC-1432", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+        write_service_status(kubeconfig, namespace, "chat", conditions=[said])
+        (live,) = await opened.list("acme")
+        assert live.status.suspended == "Until noon: INC-1432"
+        ended = said | {"status": "False", "reason": "Ended"}
+        write_service_status(kubeconfig, namespace, "chat", conditions=[ended])
+        (live,) = await opened.list("acme")
+        assert live.status.suspended == ""
 
     played(namespace, story)
 
@@ -448,6 +516,8 @@ def test_a_deadline_holds_over_everything_that_a_call_asks() -> None:
                 await hasty.observe(CHAT)
             with pytest.raises(TargetUnavailable):
                 await anext(aiter(hasty.progress(CHAT)))
+            (step,) = make_plan([find_drift(desired=declared(), live=Absent(id=CHAT))]).steps
+            assert await hasty.cost(step) is None
 
     asyncio.run(story())
 

@@ -14,7 +14,7 @@ from tests.support.postgres import Postgres
 from tests.support.processes import ROOT
 
 from holdfast.adapters.postgres import open_ledger_store
-from holdfast.adapters.postgres.schema import MIGRATIONS
+from holdfast.adapters.postgres.ledger_store import MIGRATIONS
 from holdfast.core.errors import ConfigurationError, Conflict
 from holdfast.core.redact import Secret
 from holdfast.reconcile.gitops.ports import LedgerStore, RecordKind

@@ -363,7 +363,7 @@ def test_kustomize_gets_plugins_and_merge_patches_that_were_written_anew(
     )
     with RepositoryFiles(repo.root, None) as files:
         reading = layers.load_layers(files, ())
-    body = reading.trail.entry.body
+    body = reading.stack.entry.body
     two = {
         "apiVersion": "builtin",
         "kind": "SuffixTransformer",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from tests.adapters.render.repo import Repo, config_map
 
-from holdfast.adapters.render.layers import load_trail as trail_of
 from holdfast.adapters.render.renderer import FileRenderer
 from holdfast.core.errors import ValidationError
 from holdfast.core.gitops.kustomize import FileLocation, GeneratorKind, PatchForm, ResourceKind
@@ -109,7 +108,6 @@ def test_layers_come_overlay_first_with_their_files(layered: Repo) -> None:
         (ResourceKind.FILE, "over/extra.yaml", 6),
         (ResourceKind.COMPONENT, "comp/Kustomization", 7),
     ]
-    assert trail == trail_of(layered.root, "over")
 
 
 def test_a_file_leads_to_the_layers_that_it_passes(layered: Repo) -> None:

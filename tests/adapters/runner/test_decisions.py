@@ -17,9 +17,10 @@ from holdfast.adapters.runner.replica import restart_delay
 from holdfast.adapters.runner.replica_log import ReplicaLog
 from holdfast.adapters.runner.run_spec import DesiredRun, RunnerLimits, RunSpec, make_desired_run
 from holdfast.adapters.runner.secrets import SecretFolder
-from holdfast.adapters.runner.supervisor import next_rollout_step
+from holdfast.adapters.runner.supervisor import next_rollout_step, replacement_cost
+from holdfast.core.cost import Cost, CostKind
 from holdfast.core.names import WorkloadId
-from holdfast.core.tree import Tree
+from holdfast.core.tree import Fields, Tree
 
 
 @dataclass
@@ -30,6 +31,9 @@ class Standing:
     in_flight: int = 0
     suspect: bool = False
     chosen_at: int = 0
+    group: str = "primary"
+    fields: Fields | None = None
+    cold_start: float | None = None
 
 
 def standing(revision: str, state: str) -> Standing:
@@ -226,3 +230,53 @@ def test_a_log_is_cut_without_losing_its_end_or_its_readers_place(tmp_path: Path
     assert log.tail(1) == ["half"]
     assert log.whole_tail(1) == (["0099"], 500)
     assert log.tail(5, since=500) == ["half"]
+
+
+BEFORE: Fields = {"model": "m", "command": "serve --a=1", "replicas": 2}
+CANARY: Fields = {"model": "n", "weight": 10}
+ROLLING, GAP, NONE = CostKind.ROLLING, CostKind.GAP, CostKind.NONE
+
+
+@pytest.mark.parametrize(
+    ("after", "cost"),
+    [
+        ({"model": "n"}, Cost(kind=ROLLING, pods=2, cold_start=3.5)),
+        ({"model": "n", "replicas": 3}, Cost(kind=ROLLING, pods=2, added=1, cold_start=3.5)),
+        # The same command in another spelling, and what is probed or said, restart nothing.
+        ({"command": "serve --a 1"}, Cost(kind=NONE, cold_start=3.5)),
+        ({"health": {"path": "/x"}}, Cost(kind=NONE, cold_start=3.5)),
+        ({"replicas": 4}, Cost(kind=NONE, added=2, cold_start=3.5)),
+        ({"replicas": 1}, Cost(kind=NONE, added=-1, cold_start=3.5)),
+        ({"replicas": 0}, Cost(kind=GAP, added=-2, cold_start=3.5)),
+        ({"canary": CANARY}, Cost(kind=NONE, added=1, cold_start=3.5)),
+        (None, Cost(kind=GAP, added=-2, cold_start=3.5)),
+    ],
+)
+def test_what_another_spec_does_to_processes_that_serve(after: Fields | None, cost: Cost) -> None:
+    run = desired_run(BEFORE)
+    replicas = [
+        Standing("a", ready=True, was_ready=True, fields=run.groups[0].fields, cold_start=start)
+        for start in (9.0, 3.5)
+    ]
+    groups = desired_run({**BEFORE, **after}).groups if after is not None else ()
+    assert replacement_cost(replicas, before=run.groups, after=groups) == cost  # type: ignore[arg-type]  # stand-ins
+
+
+def test_replacing_what_does_not_serve_leaves_nobody_answering() -> None:
+    run, after = desired_run(BEFORE), desired_run({**BEFORE, "model": "n"})
+    loading = [Standing("a", fields=run.groups[0].fields)]
+    found = replacement_cost(loading, before=run.groups, after=after.groups)  # type: ignore[arg-type]  # stand-ins
+    assert found == Cost(kind=GAP, pods=1, added=1)
+    assert replacement_cost([], before=(), after=run.groups) == Cost(kind=NONE, added=2)
+
+
+def test_a_rollout_that_failed_is_taken_back_without_touching_what_serves() -> None:
+    run, failed = desired_run(BEFORE), desired_run({**BEFORE, "model": "wrong"})
+    serving = [Standing("a", ready=True, fields=run.groups[0].fields) for _ in range(2)]
+    cost = replacement_cost(serving, before=failed.groups, after=run.groups)  # type: ignore[arg-type]  # stand-ins
+    assert cost == Cost(kind=NONE)
+
+
+def desired_run(fields: Fields) -> DesiredRun:
+    where = WorkloadId(project="acme", slug="bot")
+    return make_desired_run(RunSpec(id=where, uid="u", generation=1, fields=fields), RunnerLimits())

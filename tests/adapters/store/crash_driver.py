@@ -22,6 +22,7 @@ from tests.adapters.store.store_script import (
     broken_invariants,
     count_in_ledger,
     dump,
+    make_first_version,
     open_store,
     operations,
     write_concurrently,
@@ -73,7 +74,7 @@ def group(path: Path, vfs: str | None, acknowledge: Callable[[int], None]) -> No
         asyncio.run(write_concurrently(store, CLIENTS, acknowledge))
 
 
-def book(path: Path, vfs: str | None, acknowledge: Callable[[int], None]) -> None:
+def ledger(path: Path, vfs: str | None, acknowledge: Callable[[int], None]) -> None:
     """Each write of the GitOps controller's ledger changes a record and adds two lines."""
     with open_store(path, vfs) as store:
         asyncio.run(write_ledger(SqliteLedgerStore(store), BOOK_WRITES, acknowledge))
@@ -88,7 +89,7 @@ LIVES: dict[str, Life] = {
     "sequence": sequence,
     "hasty": hasty,
     "group": group,
-    "book": book,
+    "book": ledger,
     "migration": migration,
 }
 
@@ -111,10 +112,7 @@ class CrashDriver:
                 self.snapshots.append(dump(path))
             store.close()
         elif mode == "migration":
-            store = open_store(self.old, migrations=MIGRATIONS[:1])
-            for _ in operations(store):
-                pass
-            store.close()
+            make_first_version(self.old)
             self.snapshots.append(dump(self.old))
 
     def attempt(self, number: int, *, before: bool) -> tuple[bool, list[str]]:

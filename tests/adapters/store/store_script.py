@@ -7,6 +7,7 @@ the middle; the state that is found afterwards must be one that the whole run we
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,13 +17,12 @@ from tests.support.ledgers import journal_entry, record_put
 
 from holdfast.adapters.store import Store, StoreTarget, TokenKind, TokenScope
 from holdfast.adapters.store.schema import MIGRATIONS
-from holdfast.core.desired import desired_of
 from holdfast.core.drift import Cause, DriftKind, find_drift
 from holdfast.core.ledger import DriftEntry
 from holdfast.core.live import Absent, Writer
 from holdfast.core.names import WorkloadId
 from holdfast.core.plan import delete_plan, make_plan
-from holdfast.core.workload import WorkloadSpec
+from holdfast.core.workload import WorkloadSpec, desired_of
 from holdfast.reconcile.gitops.ports import LedgerStore, RecordKind
 from holdfast.reconcile.sync_bridge import run_sync
 
@@ -37,6 +37,19 @@ TABLES = {
     "drifts": "SELECT * FROM drifts",
     "answers": "SELECT * FROM answers",
 }
+
+
+def make_first_version(path: Path) -> None:
+    """Make a store as the first version of the tables has it, after all operations."""
+    with open_store(path) as store:
+        for _ in operations(store):
+            pass
+    connection = apsw.Connection(str(path))
+    later = [each for statements in MIGRATIONS[1:] for each in statements]
+    for name in re.findall(r"CREATE TABLE (\w+)", " ".join(later)):
+        connection.execute(f"DROP TABLE {name}")
+    connection.execute("PRAGMA user_version = 1")
+    connection.close()
 
 
 class CountingClock:
@@ -233,16 +246,18 @@ async def write_concurrently(
     await asyncio.gather(*(client(number) for number in range(clients)))
 
 
-async def write_ledger(book: LedgerStore, writes: int, acknowledge: Callable[[int], None]) -> None:
+async def write_ledger(
+    ledger: LedgerStore, writes: int, acknowledge: Callable[[int], None]
+) -> None:
     """Write one record again and again, with two lines of the journal each time."""
     for seen in range(writes):
         at = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=seen)
         record = record_put("drf-1", seen, body={"text": "x" * 700 * seen})
-        await book.write([record], [journal_entry(f"{seen} {part}", at=at) for part in "ab"])
+        await ledger.write([record], [journal_entry(f"{seen} {part}", at=at) for part in "ab"])
         acknowledge(0)
 
 
-async def count_in_ledger(book: LedgerStore) -> tuple[int, int]:
+async def count_in_ledger(ledger: LedgerStore) -> tuple[int, int]:
     """How often the record was written, and how many lines there are."""
-    records = await book.records(RecordKind.DRIFT)
-    return sum(record.version for record in records), len(await book.entries(limit=0))
+    records = await ledger.records(RecordKind.DRIFT)
+    return sum(record.version for record in records), len(await ledger.entries(limit=0))

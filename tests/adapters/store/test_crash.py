@@ -14,7 +14,7 @@ from pathlib import Path
 import apsw
 import pytest
 from tests.adapters.store.crash_driver import NEWER
-from tests.adapters.store.store_script import dump, open_store, operations
+from tests.adapters.store.store_script import dump, make_first_version
 from tests.support.processes import ROOT
 
 from holdfast.adapters.store import Store
@@ -72,10 +72,7 @@ def test_a_migration_cut_at_any_statement_leaves_one_version_or_the_next(
     cut: int, tmp_path: Path
 ) -> None:
     path = tmp_path / "holdfast.db"
-    store = open_store(path, migrations=MIGRATIONS[:1])
-    for _ in operations(store):
-        pass
-    store.close()
+    make_first_version(path)
     before = dump(path)
     ends = [*accumulate(map(len, NEWER[1:]))]
     connection = apsw.Connection(str(path))

@@ -15,9 +15,9 @@ from tests.support.processes import ROOT
 
 import holdfast.adapters.store.store as store_module
 from holdfast.adapters.store import OpenMode, Project, Store, Transaction
-from holdfast.core.desired import desired_of
 from holdfast.core.errors import Conflict, StoreBusy, StoreUnavailable
 from holdfast.core.names import WorkloadId
+from holdfast.core.workload import desired_of
 
 
 def create(slug: str) -> Callable[[Transaction], Project]:
@@ -194,7 +194,7 @@ def test_threads_share_an_embedded_store(tmp_path: Path) -> None:
 CREATORS = """
 import os, sys
 from holdfast.adapters.store import Store, StoreTarget
-from holdfast.core.desired import desired_of
+from holdfast.core.workload import desired_of
 from holdfast.core.drift import find_drift
 from holdfast.core.errors import Conflict
 from holdfast.core.live import Absent

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import apsw
 import pytest
-from tests.adapters.store.store_script import dump, open_store, operations
+from tests.adapters.store.store_script import dump, make_first_version
 from tests.adapters.store.test_crash import kill_at
 from tests.support.ledgers import NOON, SqliteLedger, journal_entry, record_put
 
@@ -24,10 +24,7 @@ from holdfast.reconcile.gitops.ports import RecordKind
 
 def test_a_file_from_before_the_ledger_gets_one_and_keeps_all_it_had(tmp_path: Path) -> None:
     path = tmp_path / "holdfast.db"
-    store = open_store(path, migrations=MIGRATIONS[:1])
-    for _ in operations(store):
-        pass
-    store.close()
+    make_first_version(path)
     before = dump(path)
 
     async def write() -> None:

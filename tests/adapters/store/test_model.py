@@ -12,10 +12,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.adapters.store.store_script import CURL, SDK, broken_invariants, spec
 
 from holdfast.adapters.store import Store, WorkloadRecord
-from holdfast.core.desired import desired_of
 from holdfast.core.errors import Conflict, NotFound
 from holdfast.core.live import Writer
 from holdfast.core.names import WorkloadId
+from holdfast.core.workload import desired_of
 
 LONG = os.environ.get("HOLDFAST_LONG") == "1"
 slugs = st.sampled_from(["a", "b", "c"])

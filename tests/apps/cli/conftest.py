@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from tests.apps.cli.gitops_place import placed as placed  # a fixture
+from tests.apps.cli.gitops_application import serve as serve  # a fixture
 
 from holdfast.apps.cli.main import cli
 

@@ -90,6 +90,38 @@ def test_a_data_key_belongs_to_a_workload_that_is_there(holdfast: Holdfast, chat
     assert "export HOLDFAST_API_KEY=ik_live_" in run.out
 
 
+def test_a_data_key_may_open_every_workload_of_a_project(holdfast: Holdfast) -> None:
+    run = holdfast("token", "create", "--name", "gateway", "--kind", "live", "--db", "s.db")
+    assert "export HOLDFAST_API_KEY=ik_live_" in run.out
+    assert "every workload" in holdfast("token", "list", "--db", "s.db").out
+    for wrong in (
+        ("--kind", "live", "--scope", "read"),
+        ("--kind", "sdk"),
+        ("--kind", "sdk", "--workload", "bot"),
+        ("--scope", "read", "--workload", "bot"),
+        (),
+    ):
+        run = holdfast("token", "create", "--name", "x", "--db", "s.db", *wrong)
+        assert (run.code, "ik_" in run.out) == (64, False), wrong
+
+
+@pytest.mark.parametrize("verb", ["serve", "gitops"])
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--base-url", "holdfast.example.com"),
+        ("--base-url", "https://holdfast.example.com/below"),
+        ("--cors-origin", "*"),
+    ],
+)
+def test_a_server_does_not_start_with_a_name_that_is_no_origin(
+    holdfast: Holdfast, verb: str, option: str, value: str
+) -> None:
+    run = holdfast(verb, "--db", "s.db", option, value)
+    assert run.code == 1
+    assert "origin" in run.err and option in run.err
+
+
 def test_projects_are_created_and_listed(holdfast: Holdfast) -> None:
     run = holdfast("project", "create", "acme", "--db", "s.db")
     assert run.screen == (

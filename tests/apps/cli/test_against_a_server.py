@@ -6,17 +6,14 @@ import json
 import shlex
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx2
 import pytest
 from tests.apps.cli.conftest import EMBED, Holdfast
-from tests.support.processes import echo_command, started, wait_until
+from tests.support.processes import HOLDFAST, echo_command, started, wait_until
 from tests.support.server import RunningServer, bearer, running_server
-
-_PROGRAM = [sys.executable, "-c", "from holdfast.apps.cli.main import main; main()"]
 
 
 @pytest.fixture
@@ -146,7 +143,7 @@ def test_doctor_finds_the_server_well(holdfast: Holdfast, server: RunningServer)
 
 def test_watch_tells_each_change(holdfast: Holdfast, server: RunningServer) -> None:
     Path("embed.yaml").write_text(EMBED)
-    with started([*_PROGRAM, "watch"], stderr=subprocess.DEVNULL) as watching:
+    with started([*HOLDFAST, "watch"], stderr=subprocess.DEVNULL) as watching:
         assert watching.stdout
         assert json.loads(watching.stdout.readline())["type"] == "version"
         holdfast("ensure", "-f", "embed.yaml")
@@ -168,7 +165,7 @@ def test_serve_says_where_it_listens_and_what_to_do_next(
     out = home / "serve.out"
     with out.open("wb") as file:
         serving = subprocess.Popen(
-            [*_PROGRAM, "serve", "--port", "0", "--db", "s.db"], stdout=file, stderr=file
+            [*HOLDFAST, "serve", "--port", "0", "--db", "s.db"], stdout=file, stderr=file
         )
     try:
         wait_until(lambda: "Next: holdfast doctor" in out.read_text(), 30, "the server to start")
@@ -182,7 +179,7 @@ def test_serve_says_where_it_listens_and_what_to_do_next(
         monkeypatch.setenv("HOLDFAST_TOKEN", token)
         assert holdfast("doctor").code == 0
         second = subprocess.run(
-            [*_PROGRAM, "serve", "--port", "0", "--db", "s.db"],
+            [*HOLDFAST, "serve", "--port", "0", "--db", "s.db"],
             capture_output=True,
             text=True,
             check=False,
@@ -201,7 +198,7 @@ def test_an_interrupted_wait_leaves_the_workload_and_says_how_to_go_on(
         "name: slow\nmodel: slow\nbackend: llamacpp\n"
         f"command: {json.dumps(shlex.join(echo_command('--load-seconds', '600')))}\n"
     )
-    command = [*_PROGRAM, "ensure", "-f", "slow.yaml", "--wait", "--timeout", "5m"]
+    command = [*HOLDFAST, "ensure", "-f", "slow.yaml", "--wait", "--timeout", "5m"]
     with started(command, stdout=subprocess.DEVNULL) as waiting:
         assert waiting.stderr
         assert waiting.stderr.readline().startswith("acme/slow: ")
@@ -229,7 +226,7 @@ def test_a_wait_waits_for_a_server_that_is_only_starting(
     late = holdfast("wait", "--for", goal, "echo", "--timeout", "2s")
     assert late.code == 124
     assert "There was no answer in 2 s." in late.err
-    command = [*_PROGRAM, "wait", "--for", goal, "echo", "--timeout", "60s"]
+    command = [*HOLDFAST, "wait", "--for", goal, "echo", "--timeout", "60s"]
     with started(command, stdout=subprocess.DEVNULL) as waiting:
         assert waiting.stderr
         assert waiting.stderr.readline().endswith("Still waiting.\n")
@@ -245,8 +242,8 @@ def test_the_shell_completes_the_names_of_workloads(
     monkeypatch.setenv("_HOLDFAST_COMPLETE", "bash_complete")
     monkeypatch.setenv("COMP_WORDS", "holdfast status em")
     monkeypatch.setenv("COMP_CWORD", "2")
-    run = subprocess.run(_PROGRAM, capture_output=True, text=True, check=False)
+    run = subprocess.run(HOLDFAST, capture_output=True, text=True, check=False)
     assert (run.stdout, run.stderr) == ("plain,embed\n", "")
     monkeypatch.setenv("HOLDFAST_URL", "http://127.0.0.1:9")
-    run = subprocess.run(_PROGRAM, capture_output=True, text=True, check=False)
+    run = subprocess.run(HOLDFAST, capture_output=True, text=True, check=False)
     assert (run.stdout.strip(), run.stderr) == ("", "")

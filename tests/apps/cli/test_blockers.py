@@ -13,6 +13,7 @@ from holdfast.core.gitops.application import HoldEnd, Remediation
 from holdfast.core.gitops.drift import DriftState
 from holdfast.core.gitops.objects import ObjectHealth, SyncStatus
 from holdfast.core.gitops.records import ApprovalReason
+from holdfast.core.gitops.source import StaleReason
 from holdfast.wire.gitops_http_v1 import (
     ConditionForm,
     FollowedForm,
@@ -35,8 +36,10 @@ ALTERED = DriftEntryForm(
 
 def followed(**more: Any) -> FollowedForm:
     given = {"sync": "ahead", "health": ObjectHealth.HEALTHY, "automatic": True, **more}
-    stale = given.pop("stale", "")
-    source = SourceForm(url="https://git.example.com/x.git", revision="main", stale=stale)
+    stale, reason = given.pop("stale", ""), given.pop("stale_reason", "")
+    source = SourceForm(
+        url="https://git.example.com/x.git", revision="main", stale=stale, stale_reason=reason
+    )
     return FollowedForm(id="team/shop", label="team.shop", project="p", source=source, **given)
 
 
@@ -157,7 +160,14 @@ def test_who_syncs_by_hand_has_to() -> None:
     assert not found(followed(automatic=False), requested=True)
 
 
-def test_a_source_may_come_back_unless_what_it_says_is_wrong() -> None:
+@pytest.mark.parametrize("reason", StaleReason)
+def test_the_reason_tells_whether_a_source_may_come_back(reason: StaleReason) -> None:
+    needs_a_person = reason in (StaleReason.INVALID, StaleReason.UNACCEPTED)
+    blocker = found(followed(sync="synced", stale="As may be.", stale_reason=reason.value))
+    assert bool(blocker) is needs_a_person
+
+
+def test_of_a_controller_without_reasons_the_sentence_tells_the_same() -> None:
     assert not found(followed(sync="synced", stale="Source could not be read. No answer."))
     broken = found(followed(sync="synced", stale="Input was refused. a.yaml:3: no YAML."))
     assert broken

@@ -34,7 +34,7 @@ def test_a_plan_of_something_new(holdfast: Holdfast, chat: Path) -> None:
     assert run.screen == (
         "Comparing 1 workload with HOME/.local/share/holdfast/holdfast.db, project default\n"
         "\n"
-        "  +  default/support-bot    create\n"
+        "  +  default/support-bot    create: cost unknown\n"
         "     + name           support-bot\n"
         "     + model          llama-3.1-8b\n"
         "     + backend        vllm\n"
@@ -50,7 +50,7 @@ def test_a_plan_of_something_new(holdfast: Holdfast, chat: Path) -> None:
 
 def test_a_plan_of_a_change(holdfast: Holdfast, drifted: Path) -> None:
     assert holdfast("plan", "-f", "chat.yaml").out == (
-        "  ~↻ default/support-bot    rolling restart, no request lost\n"
+        "  ~↻ default/support-bot    update: cost unknown\n"
         "       field                    live     declared\n"
         "     ~ command.--max-model-len  8192  →  16384   configuration, by holdfast-cli (maria)\n"
         "     ~ env.LOG_LEVEL            info  →  debug   configuration, by holdfast-cli (maria)\n"
@@ -85,6 +85,9 @@ def test_a_diff(holdfast: Holdfast, drifted: Path) -> None:
         "default/support-bot  env.LOG_LEVEL            info      debug       configuration  "
         "holdfast-cli (maria)\n"
         "default/embed        (all)                    (absent)  (declared)  -              -\n"
+        "\n"
+        "default/embed  create: cost unknown\n"
+        "default/support-bot  update: cost unknown\n"
     )
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import httpx2
 import pytest
 from tests.apps.cli.conftest import Holdfast
-from tests.apps.cli.gitops_place import (
+from tests.apps.cli.gitops_application import (
     DEPLOYMENT,
     FILES,
     SECRET,
-    Place,
+    ApplicationDriver,
     deployment,
     secret,
     set_image,
@@ -58,9 +58,9 @@ def test_no_planted_secret_is_seen_anywhere(
         monkeypatch.setenv("HOLDFAST_URL", running.url)
         monkeypatch.setenv("HOLDFAST_PROJECT", PROJECT)
         monkeypatch.setenv("HOLDFAST_TOKEN", token)
-        place = Place(running, world)
-        place.edit(DEPLOYMENT, set_image("vllm/vllm-openai:v0.11.0", PLANTED["live-env"].value))
-        place.edit(SECRET, set_password(PLANTED["live"].value, key))
+        app = ApplicationDriver(running, world)
+        app.edit(DEPLOYMENT, set_image("vllm/vllm-openai:v0.11.0", PLANTED["live-env"].value))
+        app.edit(SECRET, set_password(PLANTED["live"].value, key))
 
         def see(*verb: str) -> None:
             run = holdfast(*verb)
@@ -80,7 +80,7 @@ def test_no_planted_secret_is_seen_anywhere(
         see("drift", "export")
         see("drift", "export", "--journal")
         for name in ("bot", "creds"):
-            id = place.id(name)
+            id = app.id(name)
             see("drift", "show", id)
             see("drift", "show", id, "-o", "json")
             see("approve", id)
@@ -115,15 +115,15 @@ def test_a_secret_that_drifts_again_is_told_from_before(
         monkeypatch.setenv("HOLDFAST_URL", running.url)
         monkeypatch.setenv("HOLDFAST_PROJECT", PROJECT)
         monkeypatch.setenv("HOLDFAST_TOKEN", running.server.token(PROJECT, ["admin"]))
-        place = Place(running, world)
-        place.edit(SECRET, set_password("first-value"))
-        id = place.id("creds")
+        app = ApplicationDriver(running, world)
+        app.edit(SECRET, set_password("first-value"))
+        id = app.id("creds")
         shown = holdfast("diff", "shop").out
         assert "*  data.password  hmac " in shown
         assert "its value is never shown" in shown
         holdfast("reject", id, "--comment", "known")
-        place.reconcile()
+        app.reconcile()
         assert world.drifts[0].state == "rejected"
-        place.edit(SECRET, set_password("second-value"))
-        place.reconcile()
+        app.edit(SECRET, set_password("second-value"))
+        app.reconcile()
         assert world.drifts[0].state == "awaiting-approval"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -13,10 +12,10 @@ from typing import Any
 import msgspec
 import pytest
 from tests.apps.cli.conftest import Holdfast
-from tests.apps.cli.gitops_place import Placed
+from tests.apps.cli.gitops_application import Serve
 from tests.apps.cli.test_terminal import Terminal
 from tests.support.gitops_world import GitopsWorld, configmap, route
-from tests.support.processes import started
+from tests.support.processes import HOLDFAST, started
 
 from holdfast.apps.cli.applications import application_changes
 from holdfast.apps.cli.screen import Screen
@@ -26,19 +25,18 @@ from holdfast.core.gitops.application import HoldEnd, Remediation
 from holdfast.core.gitops.objects import ObjectHealth
 from holdfast.wire.gitops_http_v1 import FollowedForm, HoldForm, JournalEntryForm, SourceForm
 
-PROGRAM = [sys.executable, "-c", "from holdfast.apps.cli.main import main; main()"]
 NOW = datetime(2026, 11, 16, 14, 21, 7, tzinfo=UTC)
 
 
 @contextmanager
 def watching(*args: str) -> Iterator[Iterator[dict[str, Any]]]:
-    with started([*PROGRAM, "watch", *args], stderr=subprocess.DEVNULL) as child:
+    with started([*HOLDFAST, "watch", *args], stderr=subprocess.DEVNULL) as child:
         assert child.stdout
         yield (json.loads(line) for line in iter(child.stdout.readline, ""))
 
 
-def test_off_a_terminal_each_change_is_a_line(placed: Placed) -> None:
-    place = placed(GitopsWorld(route(Remediation.REVIEW)))
+def test_off_a_terminal_each_change_is_a_line(serve: Serve) -> None:
+    app = serve(GitopsWorld(route(Remediation.REVIEW)))
     with watching() as lines:
         assert next(lines) == {
             "type": "version", "apiVersion": "cli.holdfast.dev/v1", "kind": "Watch",
@@ -46,7 +44,7 @@ def test_off_a_terminal_each_change_is_a_line(placed: Placed) -> None:
         first = next(lines)
         assert (first["type"], first["application"]["id"]) == ("present", "team/shop")
         assert first["application"]["sync"] == "synced"
-        id = place.move()
+        id = app.move()
         seen = [next(lines)]
         while seen[-1]["type"] != "updated":
             seen.append(next(lines))
@@ -55,40 +53,42 @@ def test_off_a_terminal_each_change_is_a_line(placed: Placed) -> None:
         assert {each["type"] for each in seen[:-1]} == {"journal"}
         assert seen[0]["entry"]["subject"] == id
         assert seen[-1]["application"]["sync"] == "drifted"
-        review = place.served.services.review_service
+        review = app.served.services.review_service
         assert review is not None
-        place.served.call(review._contexts.clear)
+        app.served.call(review._contexts.clear)
         assert next(lines)["type"] == "deleted"
 
 
-def test_a_pass_in_which_nothing_moved_is_no_change(placed: Placed, holdfast: Holdfast) -> None:
-    place = placed()
-    place.reconcile()
+def test_a_pass_in_which_nothing_moved_is_no_change(serve: Serve, holdfast: Holdfast) -> None:
+    app = serve()
+    app.reconcile()
     run = holdfast("watch", "shop", "--timeout", "100ms")
     kinds = [json.loads(line)["type"] for line in run.out.splitlines()]
     assert (run.code, kinds) == (0, ["version", "present"])
     assert holdfast("watch", "nope").code == 1
 
 
-def test_on_a_terminal_the_table_is_redrawn_with_the_last_lines(placed: Placed) -> None:
-    place = placed(GitopsWorld(route(Remediation.SELF_HEAL)))
+def test_on_a_terminal_the_table_is_redrawn_with_the_last_lines(
+    serve: Serve,
+) -> None:
+    app = serve(GitopsWorld(route(Remediation.SELF_HEAL)))
     terminal = Terminal("watch", COLUMNS="120")
     terminal.read_until("team/shop  synced  healthy")
     assert "project ml-platform" in terminal.seen
-    place.commit(c=configmap("c", z="1"))
-    place.reconcile()
+    app.commit(c=configmap("c", z="1"))
+    app.reconcile()
     terminal.read_until("1 to create, 0 to update")
     assert terminal.interrupt() == 130
     assert "Traceback" not in terminal.seen
 
 
 def test_a_controller_that_is_away_is_waited_for(
-    placed: Placed, holdfast: Holdfast, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, holdfast: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The answer 503 is what a controller gives while it starts."""
     from holdfast.apps.cli import applications
 
-    place = placed()
+    app = serve()
     monkeypatch.setattr(applications, "POLL_SECONDS", 0.05)
     drawn: list[datetime | None] = []
 
@@ -96,7 +96,7 @@ def test_a_controller_that_is_away_is_waited_for(
         drawn.append(more["silent_since"])
         assert [each.id for each in found] == ["team/shop"]
         assert recent
-        services = place.served.services
+        services = app.served.services
         services.waiting = "It starts." if len(drawn) < 3 else ""
         if len(drawn) > 3:
             raise KeyboardInterrupt

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 import pytest
 from tests.apps.cli.conftest import Holdfast
+from tests.support.processes import HOLDFAST
 
 from holdfast.apps.cli.exits import EXIT_MEANINGS, Exit
 from holdfast.apps.cli.help import ENVIRONMENT_VARIABLES, reference_page
@@ -55,7 +56,7 @@ def test_every_option_of_a_program_that_stays_is_one_of_its_settings() -> None:
         "gitops": {"kubectl"},
         "operator": {"domain"},
         "serve": {"target", "workload_url", "rate"},
-        "install": {"export", "domain", "writes", "secrets", "storage", "ledger"},
+        "install": {"export", "domain", "model_heads", "writes", "secrets", "storage", "ledger"},
     }
     settings = {
         "gitops": GitopsSettings,
@@ -115,7 +116,7 @@ def test_a_shell_can_complete(holdfast: Holdfast, shell: str) -> None:
 
 def test_completion_knows_the_verbs() -> None:
     run = subprocess.run(
-        [sys.executable, "-c", "from holdfast.apps.cli.main import main; main()"],
+        HOLDFAST,
         env={"_HOLDFAST_COMPLETE": "bash_complete", "COMP_WORDS": "holdfast va", "COMP_CWORD": "1"},
         capture_output=True,
         text=True,

@@ -6,6 +6,7 @@ import json
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.apps.cli.conftest import CHAT, EMBED, Holdfast
@@ -180,7 +181,17 @@ def test_what_a_python_file_prints_stays_off_stdout(holdfast: Holdfast) -> None:
         "a = WorkloadSpec(name='a', model='m', backend='vllm')\n"
     )
     run = holdfast("validate", "-f", "w.py", "-o", "json")
-    assert json.loads(run.out)["workloads"] == [{"slug": "a", "source": "w.py"}]
+    assert json.loads(run.out)["workloads"] == [
+        {
+            "slug": "a",
+            "source": "w.py",
+            "pinned_by": "none",
+            "warnings": [
+                "model m: it has no revision, so each start takes the newest. Give the commit to "
+                "serve."
+            ],
+        }
+    ]
     assert "hello" in run.err
 
 
@@ -205,11 +216,60 @@ def test_a_device_without_an_end_is_read_up_to_the_limit() -> None:
 
 def test_a_validation_screen(holdfast: Holdfast, chat: Path) -> None:
     assert holdfast("validate", "-f", "chat.yaml").screen == (
-        "WORKLOAD     BACKEND  DECLARED IN\n"
-        "support-bot  vllm     chat.yaml:1\n"
+        "warning: chat.yaml:1: workload support-bot: model llama-3.1-8b: it has no revision, so "
+        "each start takes the newest. Give the commit to serve.\n"
+        "WORKLOAD     BACKEND  MODEL PINNED BY  DECLARED IN\n"
+        "support-bot  vllm     none             chat.yaml:1\n"
         "1 workload, no problem.\n"
         "Next: holdfast plan -f chat.yaml\n"
     )
+
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+PINS = [
+    ({"model_revision": COMMIT}, "commit", None),
+    ({"model_revision": "main"}, "none", "a branch or a tag can be moved"),
+    ({"model": "/srv/models/chat"}, "path", None),
+    ({"model": f"oci://registry.example/chat@sha256:{'ab' * 32}"}, "digest", None),
+    ({"model": "oci://registry.example/chat:1"}, "none", "names no digest"),
+    ({"backend": "ollama", "model": "llama3"}, "none", "Nothing here can pin it"),
+    (
+        {"model_revision": COMMIT, "canary": {"weight": 5, "model_revision": "next"}},
+        "commit",
+        "revision next is no commit",
+    ),
+    (
+        {"model_revision": COMMIT, "canary": {"weight": 5, "model": "org/other"}},
+        "commit",
+        "model org/other: it has no revision",
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "pin", "warning"), PINS)
+def test_a_model_that_nothing_pins_is_a_warning_and_no_error(
+    holdfast: Holdfast, change: dict[str, Any], pin: str, warning: str | None
+) -> None:
+    spec = {"name": "chat", "model": "org/chat", "backend": "vllm", **change}
+    run = holdfast("validate", "-f", "-", "-o", "json", stdin=json.dumps(spec))
+    (found,) = json.loads(run.out)["workloads"]
+    assert (run.code, found["pinned_by"]) == (0, pin)
+    assert ("warning:" in run.err) == (warning is not None)
+    assert (warning or "") in run.err and (warning or "") in " ".join(found.get("warnings", ()))
+
+
+def test_a_custom_resource_is_validated_too(holdfast: Holdfast) -> None:
+    custom = {
+        "apiVersion": "holdfast.dev/v1alpha1",
+        "kind": "InferenceService",
+        "metadata": {"name": "chat", "namespace": "team"},
+        "spec": {"modelRef": "org/chat", "modelRevision": COMMIT},
+    }
+    run = holdfast("validate", "-f", "-", stdin=json.dumps(custom))
+    assert run.code == 0 and "commit" in run.out and "warning" not in run.err
+    custom["spec"]["backend"] = "llamacpp"
+    run = holdfast("validate", "-f", "-", stdin=json.dumps(custom))
+    assert run.code == 1 and "takes no revision" in run.err
 
 
 def test_a_refused_spec_screen(holdfast: Holdfast) -> None:

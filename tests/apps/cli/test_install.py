@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from holdfast.apps.cli.gitops import command as gitops
-from holdfast.apps.cli.operator import command as operator
+from holdfast.apps.cli.daemon import gitops, operator
 
 
 # Any: objects of the Kubernetes API as they come over the wire, here and below.
@@ -22,7 +21,8 @@ def test_it_prints_what_the_operator_needs_in_the_order_of_application(holdfast:
     assert run.code == 0
     assert [each["kind"] for each in yaml.safe_load_all(run.out)] == [
         "Namespace", "CustomResourceDefinition", "CustomResourceDefinition", "ServiceAccount",
-        "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "Service", "Deployment",
+        "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding",
+        "ClusterRole", "ClusterRole", "ClusterRole", "Service", "Deployment",
     ]  # fmt: skip
     assert holdfast("install", "--export").out == run.out
 
@@ -44,6 +44,19 @@ def test_the_default_image_comes_with_a_warning_that_no_registry_has_it(holdfast
     assert run.err == ""
     pod = objects(run.out)["Deployment", "holdfast-operator"]["spec"]["template"]["spec"]
     assert pod["containers"][0]["image"] == "registry.example/holdfast:1"
+
+
+def test_the_image_is_pulled_with_secrets_and_the_controllers_log_as_much_as_asked(
+    holdfast: Any,
+) -> None:
+    chosen = ["--image-pull-secret", "registry", "--log-level", "debug", "--gitops"]
+    found = objects(holdfast("install", "--export", *chosen).out)
+    for name in ("holdfast-operator", "holdfast-gitops"):
+        pod = found["Deployment", name]["spec"]["template"]["spec"]
+        assert pod["imagePullSecrets"] == [{"name": "registry"}]
+        assert "--log-level=debug" in pod["containers"][0]["args"]
+    refused = holdfast("install", "--export", "--image-pull-secret", "Not_a_name")
+    assert refused.code == 64 and "no name of a Secret" in refused.err
 
 
 def test_named_namespaces_get_roles_of_their_own_and_the_cluster_none(holdfast: Any) -> None:
@@ -77,9 +90,28 @@ def test_the_operator_knows_every_flag_that_it_is_given(holdfast: Any) -> None:
     pod = objects(run.out)["Deployment", "holdfast-operator"]["spec"]["template"]["spec"]
     args = pod["containers"][0]["args"]
     assert args[0] == "operator"
-    known = {name for param in operator.params for name in param.opts}
+    known = {name for param in operator.params for name in (*param.opts, *param.secondary_opts)}
     assert {part.partition("=")[0] for part in args[1:]} <= known
     assert "--gateway=infra/public" in args and "--namespace=chat" in args
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ((), ["--model-hub=https://huggingface.co"]),
+        (("--model-hub", "http://hub.ml/"), ["--model-hub=http://hub.ml"]),
+        (("--no-model-heads",), ["--no-model-heads"]),
+    ],
+    ids=["as it is", "a mirror", "nobody"],
+)
+def test_who_is_asked_about_models_is_chosen(
+    holdfast: Any, given: tuple[str, ...], expected: list[str]
+) -> None:
+    run = holdfast("install", "--export", *given)
+    pod = objects(run.out)["Deployment", "holdfast-operator"]["spec"]["template"]["spec"]
+    assert [each for each in pod["containers"][0]["args"] if "--" in each and "model" in each] == (
+        expected
+    )
 
 
 def test_monitoring_is_added_on_demand(holdfast: Any) -> None:
@@ -159,6 +191,8 @@ def test_the_gitops_controller_knows_every_flag_that_it_is_given(holdfast: Any) 
         ("--watch-namespace", ""),
         ("--image", "a b"),
         ("--prometheus", "http://user:secret@prometheus"),
+        ("--model-hub", "http://user:secret@hub"),
+        ("--model-hub", "hub"),
         ("--replicas", "0"),
         ("--gitops-writes",),
         ("--gitops", "--gitops-storage", "much"),

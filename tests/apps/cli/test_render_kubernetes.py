@@ -69,5 +69,5 @@ def test_a_wrong_inference_service_is_refused_with_its_line(holdfast: Any) -> No
 
 
 def test_other_commands_do_not_take_an_inference_service_for_a_workload(holdfast: Any) -> None:
-    run = holdfast("validate", "-f", "-", stdin=json.dumps(document()))
+    run = holdfast("plan", "-f", "-", stdin=json.dumps(document()))
     assert run.code == 1 and "kind" in run.err

@@ -8,7 +8,6 @@ import pty
 import select
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from io import StringIO
@@ -16,18 +15,16 @@ from pathlib import Path
 
 import pytest
 from tests.apps.cli.conftest import CHAT
-from tests.support.processes import started
+from tests.support.processes import HOLDFAST, started
 
 from holdfast.apps.cli.exits import Exit
 from holdfast.apps.cli.screen import wants_ascii, wants_colour
 from holdfast.apps.cli.views.text import format_markdown_table
 
-PROGRAM = [sys.executable, "-c", "from holdfast.apps.cli.main import main; main()"]
-
 
 def holdfast(*args: str, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*PROGRAM, *args],
+        [*HOLDFAST, *args],
         env={**os.environ, **env},
         capture_output=True,
         text=True,
@@ -45,7 +42,7 @@ class Terminal:
         self.pid, self._fd = pty.fork()
         if self.pid == 0:
             os.environ.update({"TERM": "xterm", **env})
-            os.execvp(PROGRAM[0], [*PROGRAM, *args])  # noqa: S606
+            os.execvp(HOLDFAST[0], [*HOLDFAST, *args])  # noqa: S606
         self.seen = ""
 
     def read_until(self, text: str, timeout: float = 30) -> None:
@@ -150,7 +147,7 @@ def test_an_unreachable_server_is_an_error_and_no_empty_list() -> None:
 
 
 def test_a_reader_that_leaves_early_gets_no_traceback(applied: Path) -> None:
-    with started([*PROGRAM, "watch", "--timeout", "5s"]) as child:
+    with started([*HOLDFAST, "watch", "--timeout", "5s"]) as child:
         assert child.stdout and child.stderr
         child.stdout.close()
         assert "Traceback" not in child.stderr.read()
@@ -248,7 +245,7 @@ def test_watch_redraws_on_a_terminal_and_leaves_with_130(applied: Path) -> None:
 
 
 def test_an_interrupt_leaves_no_traceback(applied: Path) -> None:
-    with started([*PROGRAM, "watch"]) as child:
+    with started([*HOLDFAST, "watch"]) as child:
         assert child.stdout
         assert child.stdout.readline().startswith('{"type":"version"')
         child.send_signal(signal.SIGINT)

@@ -12,8 +12,7 @@ import pytest
 from tests.adapters.kubernetes.harness import HastyClock, eventually
 from tests.support.applications import document
 
-from holdfast.adapters.memory.kube import MemoryKube
-from holdfast.adapters.memory.kube.kinds import MemoryKind, OwnershipSchema
+from holdfast.adapters.memory.kube import MemoryKind, MemoryKube, OwnershipSchema
 from holdfast.apps.gitops.applications import (
     ApplicationStatusWriter,
     FileApplications,

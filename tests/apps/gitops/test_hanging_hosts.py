@@ -9,8 +9,13 @@ from dataclasses import replace
 
 import pytest
 from tests.adapters.kubernetes.harness import eventually
-from tests.apps.gitops.machine import Machine
-from tests.support.gitops_world import MemoryForge, MemoryRepository, configmap, route
+from tests.support.gitops_world import (
+    ControllerWorld,
+    MemoryForge,
+    MemoryRepository,
+    configmap,
+    route,
+)
 
 from holdfast.core.gitops.application import ApplicationId, DriftSpec, Remediation
 from holdfast.core.gitops.drift import DriftState
@@ -52,181 +57,174 @@ class HangingForge(MemoryForge):
         raise AssertionError
 
 
-def hang(machine: Machine, id: ApplicationId) -> HangingRepository:
+def hang(world: ControllerWorld, id: ApplicationId) -> HangingRepository:
     """Have the repository of an application hang from now on."""
-    repository = machine.repositories[id]
+    repository = world.repositories[id]
     hanging = HangingRepository(commits=repository.commits, head_sha=repository.head_sha)
     hanging.hangs = True
-    machine.repositories[id] = hanging
+    world.repositories[id] = hanging
     return hanging
 
 
-def share(machine: Machine, ids: list[ApplicationId], repository: MemoryRepository) -> None:
+def share(world: ControllerWorld, ids: list[ApplicationId], repository: MemoryRepository) -> None:
     """Give applications one address."""
     for id in ids:
-        known = machine.applications.held[id].application
-        assert known is not None
+        known = world.applications.application_of(id)
         source = replace(
             known.spec.source, url="https://git.example.com/acme/all.git", path=id.name
         )
-        machine.repositories[id] = repository
-        machine.applications.put(replace(known, spec=replace(known.spec, source=source)))
+        world.repositories[id] = repository
+        world.applications.put(replace(known, spec=replace(known.spec, source=source)))
 
 
-async def healed(machine: Machine, name: str) -> float:
+async def healed(world: ControllerWorld, name: str) -> float:
     """Edit an object, wait until it is put back, and return how long that took."""
     began = time.monotonic()
-    await machine.edit(name, "9")
-    while await machine.value(name) != "1":
+    await world.edit_and_notify(name, "9")
+    while await world.data(name) != {"x": "1"}:
         assert time.monotonic() - began < 10, f"{name} was not put back"
         await asyncio.sleep(0.01)
     return time.monotonic() - began
 
 
 async def test_healing_waits_for_no_other_application_whose_host_hangs() -> None:
-    machine = Machine()
-    async with machine.working():
-        fine = machine.declare("fine", {"a.yaml": configmap("a", x="1")})
-        await machine.reaches(fine, "synced")
+    async with ControllerWorld() as world:
+        fine = world.declare("fine", {"a.yaml": configmap("a", x="1")})
+        await world.wait_sync(fine, "synced")
         for number in range(12):
-            id = machine.declare(f"late-{number}", {"b.yaml": configmap(f"b{number}", x="1")})
-            hang(machine, id)
-        await machine.settled()
-        assert await healed(machine, "a") < SOON
+            id = world.declare(f"late-{number}", {"b.yaml": configmap(f"b{number}", x="1")})
+            hang(world, id)
+        await world.wait_idle()
+        assert await healed(world, "a") < SOON
 
 
 async def test_healing_waits_for_no_answer_of_its_own_host_either() -> None:
-    machine = Machine()
-    async with machine.working():
+    async with ControllerWorld() as world:
         files = {f"{name}.yaml": configmap(name, x="1") for name in "ab"}
-        id = machine.declare("shop", files)
-        await machine.reaches(id, "synced")
-        repository = hang(machine, id)
-        machine.controller.hint(id)
+        id = world.declare("shop", files)
+        await world.wait_sync(id, "synced")
+        repository = hang(world, id)
+        world.controller.hint(id)
         await eventually(lambda: repository.questions, "the question")
-        assert await healed(machine, "a") < SOON
-        assert await healed(machine, "b") < SOON
-        assert machine.status(id).sync == "synced"
+        assert await healed(world, "a") < SOON
+        assert await healed(world, "b") < SOON
+        assert world.status(id).sync == "synced"
         repository.answers.set()
 
 
 async def test_who_asks_for_a_sync_gets_what_git_says_then_and_not_what_it_said_before() -> None:
-    machine = Machine()
-    async with machine.working():
-        id = machine.declare("shop", {"a.yaml": configmap("a", x="1")})
-        await machine.reaches(id, "synced")
-        repository = hang(machine, id)
-        following = machine.contexts[id]
+    async with ControllerWorld() as world:
+        id = world.declare("shop", {"a.yaml": configmap("a", x="1")})
+        await world.wait_sync(id, "synced")
+        repository = hang(world, id)
+        following = world.contexts[id]
         following.request = SyncRequest(actor="maria")
         following.poller.hasten()
-        machine.controller.wake(id)
+        world.controller.wake(id)
         await eventually(lambda: repository.questions, "the question")
-        assert await healed(machine, "a") < SOON
+        assert await healed(world, "a") < SOON
         assert following.request is not None, "nothing was carried out yet"
         repository.commit({"a.yaml": configmap("a", x="2")})
         repository.answers.set()
         await eventually(lambda: following.request is None, "the sync")
-        assert await machine.value("a") == "2"
+        assert await world.data("a") == {"x": "2"}
 
 
 async def test_after_a_restart_what_was_applied_last_is_kept_though_the_host_hangs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(poll_scheduler, "RECALL_AFTER", 0.05)
-    before = Machine()
-    async with before.working():
+    before = ControllerWorld()
+    async with before:
         id = before.declare("shop", {"a.yaml": configmap("a", x="1")})
-        await before.reaches(id, "synced")
-    after = Machine(before.memory, before.kube)
+        await before.wait_sync(id, "synced")
+    after = ControllerWorld(before.ledger_store, before.kube)
     after.declare("shop", {"a.yaml": configmap("a", x="1")})
     after.repositories[id] = before.repositories[id]
     hang(after, id)
-    async with after.working():
-        await after.reaches(id, "synced")
+    async with after:
+        await after.wait_sync(id, "synced")
         assert await healed(after, "a") < SOON
         stale = {each.type: each.message for each in after.status(id).conditions}["SourceStale"]
         assert "has not answered" in stale
 
 
-async def unreachable(machine: Machine) -> tuple[list[ApplicationId], HangingRepository]:
+async def unreachable(world: ControllerWorld) -> tuple[list[ApplicationId], HangingRepository]:
     """Fifteen applications of one address, which all know that it does not answer."""
-    ids = [machine.declare(f"app-{n}", {"README.md": ""}) for n in range(15)]
+    ids = [world.declare(f"app-{n}", {"README.md": ""}) for n in range(15)]
     repository = HangingRepository()
     repository.commit({"README.md": ""})
-    share(machine, ids, repository)
-    await eventually(lambda: all(machine.status(id).conditions for id in ids), "all of them")
+    share(world, ids, repository)
+    await eventually(lambda: all(world.status(id).conditions for id in ids), "all of them")
     repository.down = "git.example.com does not answer."
     for id in ids:
-        machine.controller.hint(id)
-    await eventually(lambda: all(map(stale(machine), ids)), "all to be stale")
+        world.controller.hint(id)
+    await eventually(lambda: all(map(stale(world), ids)), "all to be stale")
     return ids, repository
 
 
-def stale(machine: Machine) -> Callable[[ApplicationId], bool]:
-    return lambda id: bool(machine.contexts[id].poller.last.stale)
+def stale(world: ControllerWorld) -> Callable[[ApplicationId], bool]:
+    return lambda id: bool(world.contexts[id].poller.last.stale)
 
 
 async def test_an_address_that_does_not_answer_is_asked_by_one_for_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(poll_scheduler, "FIRST_RETRY", 0.3)
-    machine = Machine()
-    async with machine.working():
-        ids, repository = await unreachable(machine)
+    async with ControllerWorld() as world:
+        ids, repository = await unreachable(world)
         repository.questions = 0
         await eventually(lambda: repository.questions >= 2, "two questions")
         assert repository.questions < 5, "not by each of the fifteen"
-        assert all(map(stale(machine), ids))
+        assert all(map(stale(world), ids))
         repository.down = ""
-        await eventually(lambda: not any(map(stale(machine), ids)), "all to be up to date")
+        await eventually(lambda: not any(map(stale(world), ids)), "all to be up to date")
 
 
 async def test_all_applications_of_an_address_are_woken_when_it_answers_one_of_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(poll_scheduler, "FIRST_RETRY", 100.0)
-    machine = Machine()
-    async with machine.working():
-        ids, repository = await unreachable(machine)
+    async with ControllerWorld() as world:
+        ids, repository = await unreachable(world)
         repository.down = ""
         began = time.monotonic()
-        machine.controller.hint(ids[0])
-        await eventually(lambda: not any(map(stale(machine), ids)), "all to be up to date")
+        world.controller.hint(ids[0])
+        await eventually(lambda: not any(map(stale(world), ids)), "all to be up to date")
         assert time.monotonic() - began < SOON
 
 
 async def test_an_application_that_may_not_read_an_address_does_not_keep_others_from_it() -> None:
-    machine = Machine()
-    async with machine.working():
-        ids = [machine.declare(name, {"README.md": ""}) for name in ("good", "bad")]
+    async with ControllerWorld() as world:
+        ids = [world.declare(name, {"README.md": ""}) for name in ("good", "bad")]
         good, bad = ids
         repository = HangingRepository()
         repository.commit({"a.yaml": configmap("a", x="1")})
-        share(machine, ids, repository)
-        machine.repositories[bad] = RefusingRepository()
-        await eventually(lambda: machine.status(bad).conditions, "a word about the bad one")
-        await machine.reaches(good, "synced")
+        share(world, ids, repository)
+        world.repositories[bad] = RefusingRepository()
+        await eventually(lambda: world.status(bad).conditions, "a word about the bad one")
+        await world.wait_sync(good, "synced")
         commit = repository.commit({"a.yaml": configmap("a", x="2")})
-        machine.contexts[good].poller.resume(time.monotonic())
-        machine.controller.queue.add(good)
-        await eventually(lambda: machine.status(good).revision == commit, "the new commit")
+        world.contexts[good].poller.resume(time.monotonic())
+        world.controller.queue.add(good)
+        await eventually(lambda: world.status(good).revision == commit, "the new commit")
 
 
 async def test_a_forge_that_hangs_holds_up_neither_a_worker_nor_the_next_passes() -> None:
-    machine = Machine(drain_within=0.1)
-    machine.hub = HangingForge()
+    world = ControllerWorld(drain_within=0.1)
+    world.forge = HangingForge()
     asking = DriftSpec(routes=(route(Remediation.PULL_REQUEST),))
-    async with machine.working():
-        fine = machine.declare("fine", {"a.yaml": configmap("a", x="1")})
+    async with world:
+        fine = world.declare("fine", {"a.yaml": configmap("a", x="1")})
         late = [
-            machine.declare(f"late-{n}", {"b.yaml": configmap(f"b{n}", x="1")}, drift=asking)
+            world.declare(f"late-{n}", {"b.yaml": configmap(f"b{n}", x="1")}, drift=asking)
             for n in range(4)
         ]
         for id in (fine, *late):
-            await machine.reaches(id, "synced")
+            await world.wait_sync(id, "synced")
         for number in range(4):
-            await machine.edit(f"b{number}", "9")
-        await eventually(lambda: machine.codified == 4, "all to wait for the forge")
-        assert await healed(machine, "a") < SOON
-        states = {d.state for id in late for d in machine.contexts[id].state.drifts.values()}
+            await world.edit_and_notify(f"b{number}", "9")
+        await eventually(lambda: world.codified == 4, "all to wait for the forge")
+        assert await healed(world, "a") < SOON
+        states = {d.state for id in late for d in world.contexts[id].state.drifts.values()}
         assert states == {DriftState.DETECTED}

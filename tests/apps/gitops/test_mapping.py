@@ -61,6 +61,30 @@ def test_a_status_that_only_ticks_is_no_news() -> None:
     assert list(affected_objects(before, after)) == []
 
 
+def service(head: str, *, moved: str = "True") -> dict[str, Any]:
+    return {
+        "apiVersion": "holdfast.dev/v1alpha1",
+        "kind": "InferenceService",
+        "metadata": {"name": "chat", "namespace": "shop", "resourceVersion": "1"},
+        "spec": {"modelRevision": "a" * 40},
+        "status": {
+            "model": {"head": head},
+            "conditions": [{"type": "ModelMoved", "status": moved}],
+        },
+    }
+
+
+def test_a_model_whose_branch_moved_is_looked_at_soon() -> None:
+    at_pin, at_next, at_last = (
+        service("a" * 40, moved="False"),
+        service("b" * 40),
+        service("c" * 40),
+    )
+    for before, after in ((at_pin, at_next), (at_next, at_last), (at_last, at_pin)):
+        assert [each.soon for each in affected_objects(before, changed(after))] == [True]
+    assert list(affected_objects(at_next, changed(at_next))) == []
+
+
 def test_what_a_controller_made_is_marked_as_nobodys_orphan() -> None:
     owner = {"kind": "ReplicaSet", "name": "x", "controller": True}
     made = changed(deployment(), ownerReferences=[owner])

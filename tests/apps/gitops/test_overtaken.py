@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from tests.apps.gitops.machine import Machine, eventually
-from tests.support.gitops_world import configmap
+from tests.adapters.kubernetes.harness import eventually
+from tests.support.gitops_world import ControllerWorld, configmap
 
 from holdfast.core.tree import Fields
 from holdfast.reconcile.gitops.apply import MAX_PARALLEL
@@ -17,8 +17,8 @@ NAMES = [f"c{n}" for n in range(5 * MAX_PARALLEL)]
 
 @pytest.mark.parametrize("change", ["suspended", "wrong", "gone"])
 async def test_nothing_more_is_written_under_a_spec_that_counts_no_more(change: str) -> None:
-    machine = Machine()
-    plain, held = machine.kube.apply, asyncio.Event()
+    world = ControllerWorld()
+    plain, held = world.kube.apply, asyncio.Event()
     begun = 0
 
     async def slow(item: Fields, **more: object) -> Fields:
@@ -27,22 +27,21 @@ async def test_nothing_more_is_written_under_a_spec_that_counts_no_more(change: 
         await held.wait()
         return await plain(item, **more)  # type: ignore[arg-type]
 
-    machine.kube.apply = slow  # type: ignore[method-assign,assignment]
-    async with machine.working():
+    world.kube.apply = slow  # type: ignore[method-assign,assignment]
+    async with world:
         files = {f"{name}.yaml": configmap(name, x="1") for name in NAMES}
-        id = machine.declare("shop", files)
+        id = world.declare("shop", files)
         await eventually(lambda: begun == MAX_PARALLEL, "the sync to be under way")
         match change:
             case "suspended":
-                application = machine.applications.held[id].application
-                assert application is not None
+                application = world.applications.application_of(id)
                 spec = replace(application.spec, suspend=True)
-                machine.applications.put(replace(application, generation=2, spec=spec))
+                world.applications.put(replace(application, generation=2, spec=spec))
             case "wrong":
-                machine.applications.spoil(id)
+                world.applications.spoil(id)
             case _:
-                machine.applications.remove(id)
+                world.applications.remove(id)
         held.set()
-        await machine.settled()
-        written = {write.ref.name for write in machine.kube.writes if not write.dry_run}
+        await world.wait_idle()
+        written = {write.ref.name for write in world.kube.writes if not write.dry_run}
         assert len(written) == MAX_PARALLEL, "those that had begun, and no other"

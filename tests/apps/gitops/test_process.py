@@ -9,8 +9,8 @@ from pathlib import Path
 
 import httpx2
 from tests.support.cluster import Cluster
+from tests.support.controllers import application_of, install_application_crd, running_gitops
 from tests.support.git_host import BareRepository
-from tests.support.gitops_process import application_of, install_application_crd, running_gitops
 from tests.support.gitops_world import configmap
 
 HEAL = {"drift": {"routes": [{"name": "all", "remediation": "self-heal"}]}}

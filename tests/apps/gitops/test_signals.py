@@ -11,23 +11,19 @@ from datetime import timedelta
 import pytest
 from prometheus_client.exposition import generate_latest
 from tests.adapters.kubernetes.harness import eventually
-from tests.apps.gitops.machine import Machine
-from tests.support.gitops_world import config_ref, configmap, route
+from tests.support.gitops_world import ControllerWorld, config_ref, configmap, route
 from tests.support.promql import unanswered_queries
 
-from holdfast.adapters.memory.ledger_store import MemoryLedgerStore
+from holdfast.adapters.log_stream import JsonFormat
 from holdfast.apps.gitops.metrics import MeteredChannel
 from holdfast.apps.gitops.wiring import repository_fingerprints
-from holdfast.apps.server import logs
 from holdfast.core.errors import StoreUnavailable, TargetUnavailable
+from holdfast.core.gitops import facts
 from holdfast.core.gitops.application import ApplicationId, DriftSpec, IgnoreSpec, Remediation
 from holdfast.core.gitops.hold import PAUSED_UNTIL
 from holdfast.core.gitops.notification import Notice
-from holdfast.core.gitops.records import PullRequestRecord
 from holdfast.core.tree import Fields
-from holdfast.reconcile.gitops.ports import JournalEntry, LedgerWrite, RecordKind
 from holdfast.reconcile.kube import ref_of
-from holdfast.wire import gitops_v1
 
 DEPLOYMENT = """\
 apiVersion: apps/v1
@@ -45,138 +41,132 @@ REVIEW = DriftSpec(routes=(route(Remediation.REVIEW),))
 
 async def test_every_rule_and_panel_finds_what_it_asks_for_in_a_scrape() -> None:
     """After a story in which everything happens that they are about."""
-    machine = watched()
-    contest_images(machine)
-    async with machine.working():
-        healed = machine.declare("healed", {"a.yaml": configmap("a", x="1")})
+    world = watched()
+    contest_images(world)
+    async with world:
+        healed = world.declare("healed", {"a.yaml": configmap("a", x="1")})
         rule = IgnoreSpec(name="tuned", owner="ml", pointer="/data/x", kind="ConfigMap")
-        machine.declare("tuned", {"t.yaml": configmap("t", x="1")}, drift=DriftSpec(ignore=(rule,)))
-        reviewed = machine.declare("reviewed", {"b.yaml": configmap("b", x="1")}, drift=REVIEW)
-        held = machine.declare("held", {"c.yaml": configmap("c", x="1")})
+        world.declare("tuned", {"t.yaml": configmap("t", x="1")}, drift=DriftSpec(ignore=(rule,)))
+        reviewed = world.declare("reviewed", {"b.yaml": configmap("b", x="1")}, drift=REVIEW)
+        held = world.declare("held", {"c.yaml": configmap("c", x="1")})
         for id in (healed, reviewed, held, ApplicationId(namespace="team", name="tuned")):
-            await machine.reaches(id, "synced")
-        await machine.edit("a", "9")
-        await machine.edit("t", "9")
-        old = await machine.kube.get(config_ref("b"))
-        await machine.kube.delete(config_ref("b"))
-        machine.controller.on_object(old, None)
-        pause(machine, "c")
-        fought = machine.declare("fought", {"d.yaml": DEPLOYMENT})
-        await machine.reaches(fought, "drifted")
-        machine.controller.wake(fought)
-        unread = machine.declare("unread", {})
-        machine.repositories[unread].down = "It is being moved."
-        broken = machine.declare("broken", {"e.yaml": configmap("e", x="1")})
-        await machine.reaches(broken, "synced")
-        fail_passes_over(machine, broken)
-        machine.controller.wake(broken)
-        await eventually(lambda: passes(machine, "error") >= 1, "a failure")
-        await send_and_fail(machine)
-        await open_a_pull(machine)
-        machine.metrics.leader.labels("holdfast-gitops").set(1)
-        machine.metrics.plan_duration.observe(0.1)
+            await world.wait_sync(id, "synced")
+        await world.edit_and_notify("a", "9")
+        await world.edit_and_notify("t", "9")
+        old = await world.kube.get(config_ref("b"))
+        await world.kube.delete(config_ref("b"))
+        world.controller.on_object(old, None)
+        pause(world, "c")
+        fought = world.declare("fought", {"d.yaml": DEPLOYMENT})
+        await world.wait_sync(fought, "drifted")
+        world.controller.wake(fought)
+        unread = world.declare("unread", {})
+        world.repositories[unread].down = "It is being moved."
+        broken = world.declare("broken", {"e.yaml": configmap("e", x="1")})
+        await world.wait_sync(broken, "synced")
+        fail_passes_over(world, broken)
+        world.controller.wake(broken)
+        await eventually(lambda: passes(world, "error") >= 1, "a failure")
+        await send_and_fail(world)
+        world.metrics.leader.labels("holdfast-gitops").set(1)
+        world.metrics.plan_duration.observe(0.1)
         reasons = {"DriftCorrected", "SelfHealLoopDetected", "DriftTolerated", "ApprovalRequested"}
-        await eventually(lambda: reasons <= {each.reason for each in machine.notes}, "the story")
-    scrape = generate_latest(machine.metrics.registry).decode()
+        await eventually(lambda: reasons <= {each.reason for each in world.events}, "the story")
+        await open_a_pull(world, reviewed)
+    scrape = generate_latest(world.metrics.registry).decode()
     assert unanswered_queries("holdfast-gitops", scrape) == []
 
 
 async def test_a_repository_is_overdue_by_the_interval_of_each_application() -> None:
-    machine = watched()
-    async with machine.working():
-        minute = machine.declare("minute", {"a.yaml": configmap("a", x="1")})
-        daily = machine.declare("daily", {"b.yaml": configmap("b", x="1")})
-        every(machine, daily, "24h")
+    async with watched() as world:
+        minute = world.declare("minute", {"a.yaml": configmap("a", x="1")})
+        daily = world.declare("daily", {"b.yaml": configmap("b", x="1")})
+        every(world, daily, "24h")
         for id in (minute, daily):
-            await machine.reaches(id, "synced")
-        await eventually(lambda: overdue(machine, daily) is not None, "a read with the interval")
+            await world.wait_sync(id, "synced")
+        await eventually(lambda: overdue(world, daily) is not None, "a read with the interval")
         ahead = timedelta(seconds=66)
-        assert overdue(machine, minute) == pytest.approx(read(machine, minute, ahead), abs=0.01)
+        assert overdue(world, minute) == pytest.approx(read(world, minute, ahead), abs=0.01)
         day = timedelta(hours=24 * 1.1)
-        assert overdue(machine, daily) == pytest.approx(read(machine, daily, day), abs=0.01)
-        before = overdue(machine, daily)
+        assert overdue(world, daily) == pytest.approx(read(world, daily, day), abs=0.01)
+        before = overdue(world, daily)
         assert before is not None
-        machine.controller.hint(daily)
-        await eventually(lambda: (overdue(machine, daily) or 0) > before, "the webhook to count")
+        world.controller.hint(daily)
+        await eventually(lambda: (overdue(world, daily) or 0) > before, "the webhook to count")
 
 
 async def test_a_repository_that_fails_is_overdue_since_its_first_failure() -> None:
-    machine = watched()
-    async with machine.working():
-        id = machine.declare("daily", {"a.yaml": configmap("a", x="1")})
-        every(machine, id, "24h")
-        await machine.reaches(id, "synced")
-        machine.repositories[id].down = "It is being moved."
-        machine.controller.hint(id)
-        now = machine.clock.now().timestamp()
-        await eventually(lambda: (overdue(machine, id) or now * 2) < now + 60, "the failure")
-        since = overdue(machine, id)
-        follower = machine.contexts[id].poller
+    async with watched() as world:
+        id = world.declare("daily", {"a.yaml": configmap("a", x="1")})
+        every(world, id, "24h")
+        await world.wait_sync(id, "synced")
+        world.repositories[id].down = "It is being moved."
+        world.controller.hint(id)
+        now = world.clock.now().timestamp()
+        await eventually(lambda: (overdue(world, id) or now * 2) < now + 60, "the failure")
+        since = overdue(world, id)
+        follower = world.contexts[id].poller
         assert follower.wait <= 900 * 1.1, "it is asked again before the day is over"
         follower.hasten()
-        machine.controller.wake(id)
-        await machine.settled()
-        assert overdue(machine, id) == since
-        machine.repositories[id].down = ""
-        machine.controller.hint(id)
-        await eventually(lambda: (overdue(machine, id) or 0) > now + 80_000, "a good read")
-        never = machine.declare("never", {})
-        machine.repositories[never].down = "It was never there."
-        await eventually(lambda: overdue(machine, never) is not None, "the first failure")
+        world.controller.wake(id)
+        await world.wait_idle()
+        assert overdue(world, id) == since
+        world.repositories[id].down = ""
+        world.controller.hint(id)
+        await eventually(lambda: (overdue(world, id) or 0) > now + 80_000, "a good read")
+        never = world.declare("never", {})
+        world.repositories[never].down = "It was never there."
+        await eventually(lambda: overdue(world, never) is not None, "the first failure")
 
 
 async def test_a_suspended_application_is_said_to_be_and_nothing_of_it_is_overdue() -> None:
-    machine = watched()
-    async with machine.working():
-        id = machine.declare("shop", {"a.yaml": configmap("a", x="1")})
-        await machine.reaches(id, "synced")
-        assert value(machine, "holdfast_application_suspended", id) == 0
-        application = machine.applications.held[id].application
-        assert application is not None
-        machine.applications.put(
+    async with watched() as world:
+        id = world.declare("shop", {"a.yaml": configmap("a", x="1")})
+        await world.wait_sync(id, "synced")
+        assert value(world, "holdfast_application_suspended", id) == 0
+        application = world.applications.application_of(id)
+        world.applications.put(
             replace(application, spec=replace(application.spec, suspend=True), generation=2)
         )
-        await eventually(lambda: value(machine, "holdfast_application_suspended", id) == 1, "it")
-        assert overdue(machine, id) is None
+        await eventually(lambda: value(world, "holdfast_application_suspended", id) == 1, "it")
+        assert overdue(world, id) is None
 
 
 async def test_an_application_is_late_while_its_passes_fail_or_its_spec_is_wrong() -> None:
-    machine = watched()
-    async with machine.working():
-        fine = machine.declare("fine", {"a.yaml": configmap("a", x="1")})
-        failing = machine.declare("failing", {"b.yaml": configmap("b", x="1")})
-        wrong = machine.declare("wrong", {"c.yaml": configmap("c", x="1")})
-        machine.applications.spoil(wrong)
+    async with watched() as world:
+        fine = world.declare("fine", {"a.yaml": configmap("a", x="1")})
+        failing = world.declare("failing", {"b.yaml": configmap("b", x="1")})
+        wrong = world.declare("wrong", {"c.yaml": configmap("c", x="1")})
+        world.applications.spoil(wrong)
         for id in (fine, failing):
-            await machine.reaches(id, "synced")
-        await machine.settled()
+            await world.wait_sync(id, "synced")
+        await world.wait_idle()
         for id in (fine, failing):
-            assert (due(machine, id) or 0) > machine.clock.now().timestamp()
-        assert (due(machine, wrong) or 0) < machine.clock.now().timestamp()
-        fail_passes_over(machine, failing)
-        stays = due(machine, failing)
-        machine.controller.wake(failing)
-        await eventually(lambda: passes(machine, "error") >= 1, "a failure")
-        assert due(machine, failing) == stays
-        machine.applications.remove(wrong)
-        await eventually(lambda: due(machine, wrong) is None, "one that is gone to be forgotten")
+            assert (due(world, id) or 0) > world.clock.now().timestamp()
+        assert (due(world, wrong) or 0) < world.clock.now().timestamp()
+        fail_passes_over(world, failing)
+        stays = due(world, failing)
+        world.controller.wake(failing)
+        await eventually(lambda: passes(world, "error") >= 1, "a failure")
+        assert due(world, failing) == stays
+        world.applications.remove(wrong)
+        await eventually(lambda: due(world, wrong) is None, "one that is gone to be forgotten")
 
 
 async def test_lines_of_the_log_and_of_the_journal_name_the_project(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, logger="holdfast")
-    machine = Machine()
-    async with machine.working():
-        id = machine.declare("shop", {"a.yaml": configmap("a", x="1")})
-        await machine.reaches(id, "synced")
-        await machine.edit("a", "9")
-        await eventually(lambda: "DriftCorrected" in {n.reason for n in machine.notes}, "it")
-        fail_passes_over(machine, id)
-        machine.controller.wake(id)
-        await eventually(lambda: passes(machine, "error") >= 1, "a failure")
-    entries = await machine.ledger_store.entries(application=str(id))
-    lines = [json.loads(logs.JsonFormat().format(record)) for record in caplog.records]
+    async with ControllerWorld() as world:
+        id = world.declare("shop", {"a.yaml": configmap("a", x="1")})
+        await world.wait_sync(id, "synced")
+        await world.edit_and_notify("a", "9")
+        await world.wait_event("DriftCorrected")
+        fail_passes_over(world, id)
+        world.controller.wake(id)
+        await eventually(lambda: passes(world, "error") >= 1, "a failure")
+    entries = await world.ledger_store.entries(application=str(id))
+    lines = [json.loads(JsonFormat().format(record)) for record in caplog.records]
     named = [line for line in lines if "application" in line]
     assert {line["event"] for line in named} == {"not-reconciled"}
     assert {line["project"] for line in named} == {"ml-platform"}
@@ -187,79 +177,75 @@ async def test_lines_of_the_log_and_of_the_journal_name_the_project(
 MARKS = repository_fingerprints(b"a key of the tests")
 
 
-def watched() -> Machine:
+def watched() -> ControllerWorld:
     """A controller whose applications are asked how they stand."""
-    machine = Machine()
-    machine.metrics.watch(
-        machine.contexts, MARKS, lambda: {"ConfigMap": 1}, machine.controller.due_times
-    )
-    return machine
+    world = ControllerWorld()
+    world.metrics.watch(world.contexts, MARKS, lambda: {"ConfigMap": 1}, world.controller.due_times)
+    return world
 
 
 async def test_figures_name_no_repository_and_tell_one_from_another() -> None:
     """Anybody who reaches the port may read them."""
-    machine = watched()
-    async with machine.working():
-        ids = [machine.declare(name, {f"{name}.yaml": configmap(name, x="1")}) for name in "ab"]
+    async with watched() as world:
+        ids = [world.declare(name, {f"{name}.yaml": configmap(name, x="1")}) for name in "ab"]
         for id in ids:
-            await machine.reaches(id, "synced")
-        text = generate_latest(machine.metrics.registry).decode()
-        marks = [MARKS(machine.contexts[id]) for id in ids]
+            await world.wait_sync(id, "synced")
+        text = generate_latest(world.metrics.registry).decode()
+        marks = [MARKS(world.contexts[id]) for id in ids]
     assert "git.example.com" not in text
     assert "acme" not in text
     assert len(set(marks)) == 2
     assert all(f'repo="{mark}"' in text for mark in marks)
 
 
-def value(machine: Machine, name: str, id: ApplicationId, **more: str) -> float | None:
+def value(world: ControllerWorld, name: str, id: ApplicationId, **more: str) -> float | None:
     labels = {"namespace": id.namespace, "name": id.name, **more}
-    return machine.metrics.registry.get_sample_value(name, labels)
+    return world.metrics.registry.get_sample_value(name, labels)
 
 
-def overdue(machine: Machine, id: ApplicationId) -> float | None:
-    mark = MARKS(machine.contexts[id]) if id in machine.contexts else ""
-    return value(machine, "holdfast_git_fetch_overdue_timestamp_seconds", id, repo=mark)
+def overdue(world: ControllerWorld, id: ApplicationId) -> float | None:
+    mark = MARKS(world.contexts[id]) if id in world.contexts else ""
+    return value(world, "holdfast_git_fetch_overdue_timestamp_seconds", id, repo=mark)
 
 
-def due(machine: Machine, id: ApplicationId) -> float | None:
-    return value(machine, "holdfast_application_pass_due_timestamp_seconds", id)
+def due(world: ControllerWorld, id: ApplicationId) -> float | None:
+    return value(world, "holdfast_application_pass_due_timestamp_seconds", id)
 
 
-def read(machine: Machine, id: ApplicationId, later: timedelta) -> float:
-    at = machine.contexts[id].poller.last.fetched_at
+def read(world: ControllerWorld, id: ApplicationId, later: timedelta) -> float:
+    at = world.contexts[id].poller.last.fetched_at
     assert at is not None
     return (at + later).timestamp()
 
 
-def passes(machine: Machine, result: str) -> float:
+def passes(world: ControllerWorld, result: str) -> float:
     labels = {"controller": "application", "result": result}
-    found = machine.metrics.registry.get_sample_value("holdfast_reconcile_total", labels)
+    found = world.metrics.registry.get_sample_value("holdfast_reconcile_total", labels)
     return found or 0
 
 
-def every(machine: Machine, id: ApplicationId, interval: str) -> None:
+def every(world: ControllerWorld, id: ApplicationId, interval: str) -> None:
     """Give an application another interval."""
-    application = machine.applications.held[id].application
-    assert application is not None
+    application = world.applications.application_of(id)
     source = replace(application.spec.source, interval=interval)
-    machine.applications.put(
+    world.applications.put(
         replace(application, spec=replace(application.spec, source=source), generation=2)
     )
 
 
-def pause(machine: Machine, name: str) -> None:
-    until = (machine.clock.now() + timedelta(hours=1)).isoformat()
+def pause(world: ControllerWorld, name: str) -> None:
+    until = (world.clock.now() + timedelta(hours=1)).isoformat()
 
     def emergency(item: dict) -> None:  # type: ignore[type-arg]  # as it is in the cluster
         item["data"]["x"] = "9"
         item["metadata"]["annotations"][PAUSED_UNTIL] = until
 
-    machine.controller.on_object(None, machine.kube.edit(config_ref(name), emergency))
+    world.controller.on_object(None, world.kube.edit(config_ref(name), emergency))
 
 
-def contest_images(machine: Machine) -> None:
+def contest_images(world: ControllerWorld) -> None:
     """Have somebody change the image of a Deployment as soon as it was written."""
-    inner = machine.kube.apply
+    inner = world.kube.apply
 
     def change(live: Fields) -> None:
         live["spec"]["template"]["spec"]["containers"][0]["image"] = "docker.example/web:2"  # type: ignore[index,call-overload]
@@ -267,21 +253,21 @@ def contest_images(machine: Machine) -> None:
     async def apply(item: Fields, **more: object) -> Fields:
         made = await inner(item, **more)  # type: ignore[arg-type]  # as we were given
         if item["kind"] == "Deployment" and not more.get("dry_run"):
-            machine.kube.edit(ref_of(item), change, manager="rival")
+            world.kube.edit(ref_of(item), change, manager="rival")
         return made
 
-    machine.kube.apply = apply  # type: ignore[method-assign,assignment]
+    world.kube.apply = apply  # type: ignore[method-assign,assignment]
 
 
-def fail_passes_over(machine: Machine, id: ApplicationId) -> None:
+def fail_passes_over(world: ControllerWorld, id: ApplicationId) -> None:
     async def read() -> None:
         raise StoreUnavailable("The ledger does not answer.")
 
-    shelf = machine.contexts[id].state
-    shelf.refresh = shelf.read = read  # type: ignore[method-assign]
+    state = world.contexts[id].state
+    state.refresh = state.read = read  # type: ignore[method-assign]
 
 
-async def send_and_fail(machine: Machine) -> None:
+async def send_and_fail(world: ControllerWorld) -> None:
     class Flaky:
         name = "flaky"
         down = False
@@ -291,40 +277,16 @@ async def send_and_fail(machine: Machine) -> None:
                 raise TargetUnavailable("It does not answer.")
 
     flaky = Flaky()
-    channel = MeteredChannel(flaky, "slack", machine.metrics)
+    channel = MeteredChannel(flaky, "slack", world.metrics)
     await channel.send([])
     flaky.down = True
     with pytest.raises(TargetUnavailable):
         await channel.send([])
 
 
-async def open_a_pull(machine: Machine) -> None:
-    now = machine.clock.now()
-    kept = PullRequestRecord(
-        branch="holdfast/codify/x",
-        drift="drf-1",
-        digest="",
-        number=1,
-        url="",
-        head="",
-        opened_at=now,
-        checked_at=now,
-    )
-    put = LedgerWrite(
-        kind=RecordKind.PULL,
-        application="team/other",
-        key=kept.branch,
-        seen=0,
-        body=gitops_v1.encode_record(kept),
-    )
-    entry = JournalEntry(
-        application="team/other",
-        subject="drf-1",
-        action="pull-opened",
-        actor="holdfast-gitops",
-        summary="",
-        detail={},
-        at=now,
-    )
-    assert isinstance(machine.memory, MemoryLedgerStore)
-    await machine.ledger_store.write([put], [entry])
+async def open_a_pull(world: ControllerWorld, id: ApplicationId) -> None:
+    context = world.contexts[id]
+    async with context.lock:
+        (drift,) = context.state.drifts.values()
+        context.state.record(facts.PullRequestOpened(drift=drift, url="https://git.example.com/1"))
+        await context.state.commit()

@@ -18,9 +18,18 @@ from holdfast.apps.operator.controller import OperatorController, make_queue
 from holdfast.apps.operator.metrics import OperatorMetrics
 from holdfast.apps.operator.settings import OperatorSettings
 from holdfast.core.errors import ApiError, PermissionDenied, TargetUnavailable, ValidationError
+from holdfast.core.object_ref import ObjectRef
+from holdfast.core.service.facts import (
+    ChildDrift,
+    ConditionReport,
+    DriftHealed,
+    ServiceFact,
+    WriteRefused,
+)
 from holdfast.core.service.spec import InferenceService, InferenceServiceStatus
 from holdfast.reconcile.kube import ConflictReason, KubeConflict
-from holdfast.reconcile.service.status import Note, ServiceResult
+from holdfast.reconcile.service.reconciler import ServiceReconciler
+from holdfast.reconcile.service.status import ServiceResult
 
 
 class Copy:
@@ -51,14 +60,27 @@ def stored(name: str, generation: int = 1) -> dict[str, Any]:
     return item
 
 
+class Statuses:
+    """Stands in for the client: takes statuses in."""
+
+    def __init__(self) -> None:
+        self.applied: list[dict[str, Any]] = []
+
+    async def apply(self, item: dict[str, Any], **more: Any) -> dict[str, Any]:
+        self.applied.append(item)
+        return item
+
+
 class Passes:
     """Stands in for the reconciler: does as told for a service, and writes down the rest."""
 
-    def __init__(self) -> None:
+    def __init__(self, client: Statuses) -> None:
+        reconciler = ServiceReconciler(client, clock=SystemClock(), key=b"k")  # type: ignore[arg-type]
+        self.refuse = reconciler.refuse
         self.seen: list[str] = []
         self.under_way: set[str] = set()
         self.orders: dict[str, Callable[[], Awaitable[ServiceResult | None]]] = {}
-        self.untold: list[Note] = []
+        self.untold: list[ServiceFact] = []
         self.unknown: tuple[str, ...] = ()
 
     async def reconcile(self, service: InferenceService) -> ServiceResult:
@@ -73,19 +95,8 @@ class Passes:
         finally:
             self.under_way.discard(service.name)
 
-    def take_notes(self, service: InferenceService) -> list[Note]:
+    def take_facts(self, service: InferenceService) -> list[ServiceFact]:
         return [self.untold.pop()] if self.untold else []
-
-
-class Statuses:
-    """Stands in for the client: takes statuses in."""
-
-    def __init__(self) -> None:
-        self.applied: list[dict[str, Any]] = []
-
-    async def apply(self, item: dict[str, Any], **more: Any) -> dict[str, Any]:
-        self.applied.append(item)
-        return item
 
 
 class Loop:
@@ -93,8 +104,8 @@ class Loop:
 
     def __init__(self, *names: str, **settings: Any) -> None:
         self.copy = Copy(*names)
-        self.passes = Passes()
         self.client = Statuses()
+        self.passes = Passes(self.client)
         self.events: list[dict[str, Any]] = []
         self.metrics = OperatorMetrics()
         clock = SystemClock()
@@ -107,7 +118,6 @@ class Loop:
         )
         self.controller = OperatorController(
             services=(self.copy,),  # type: ignore[arg-type]
-            client=self.client,  # type: ignore[arg-type]
             reconciler=self.passes,
             recorder=self.recorder,
             queue=make_queue(clock, lambda: 0.5, self.metrics),
@@ -209,7 +219,10 @@ def test_what_the_api_server_refuses_is_asked_again_and_told() -> None:
 
     async def story(loop: Loop) -> None:
         loop.passes.orders["a"] = fails(2, lambda: ValidationError("denied"))
-        loop.passes.untold = [Note(warning=True, reason="WriteRefused", message="denied")]
+        condition = ConditionReport(
+            type="UpToDate", status="False", reason="WriteRefused", message="denied"
+        )
+        loop.passes.untold = [WriteRefused(condition=condition)]
         loop.add("a")
         await eventually(lambda: len(loop.passes.seen) == 3, "another try")
         await loop.recorder.flush()
@@ -311,11 +324,12 @@ def test_an_event_of_a_child_leads_to_its_owner_and_to_nobody_elses() -> None:
     play(Loop("a", "b", "c"), story)
 
 
-def test_notes_become_events_and_figures() -> None:
-    note = Note(warning=True, reason="DriftHealed", message="kubectl changed it.")
+def test_facts_become_events_and_figures() -> None:
+    ref = ObjectRef(api_version="v1", kind="Service", namespace="shop", name="a-svc")
+    fact = DriftHealed(drift=ChildDrift(ref=ref, deleted=True))
 
     async def noted() -> ServiceResult:
-        return ServiceResult(status=InferenceServiceStatus(), notes=(note,))
+        return ServiceResult(status=InferenceServiceStatus(), facts=(fact,))
 
     async def story(loop: Loop) -> None:
         loop.passes.orders["a"] = noted

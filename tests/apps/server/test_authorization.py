@@ -11,6 +11,17 @@ from typing import Any
 import httpx2
 import pytest
 from tests.apps.server.api import body, spec
+from tests.apps.server.people import (
+    PEOPLE_ALLOWED,
+    PEOPLE_BODIES,
+    cookie_headers,
+    job_token,
+    people_expectation,
+    person_cookie,
+    session_headers,
+    write_people,
+)
+from tests.support.issuer import Issuer, running_issuer
 from tests.support.server import RunningServer, running_server
 
 from holdfast.adapters.store import TokenKind, TokenScope
@@ -34,7 +45,7 @@ class World:
     headers: dict[str, dict[str, str]]
 
 
-def identities(server: RunningServer) -> dict[str, dict[str, str]]:
+def identities(server: RunningServer, issuer: Issuer) -> dict[str, dict[str, str]]:
     """Everyone who might knock, by name. `server` has workloads already."""
     admin = server.token(MINE, name="admin")
     revoked = server.token(MINE, name="revoked")
@@ -58,11 +69,43 @@ def identities(server: RunningServer) -> dict[str, dict[str, str]]:
         "control, read": f"Bearer {server.token(MINE, [TokenScope.READ])}",
         "control, write": f"Bearer {server.token(MINE, [TokenScope.WRITE])}",
         "control, admin": f"Bearer {admin}",
+        "control, of a CI job": f"Bearer {job_token(server, issuer, MINE)}",
         "data": f"Bearer {server.data_key(MINE, 'bot')}",
         "data, other project": f"Bearer {server.data_key(THEIRS, 'bot')}",
         "data, other workload": f"Bearer {server.data_key(MINE, 'second')}",
+        "data, whole project": f"Bearer {server.project_key(MINE)}",
+        "data, whole other project": f"Bearer {server.project_key(THEIRS)}",
     }
-    return {"none": {}} | {name: {"Authorization": value} for name, value in credentials.items()}
+    known = {name: {"Authorization": value} for name, value in credentials.items()}
+    return {"none": {}} | known | cookies(server)
+
+
+def cookies(server: RunningServer) -> dict[str, dict[str, str]]:
+    """Everyone who comes with a cookie."""
+    revoked = server.token(MINE, name="revoked with a session")
+    of_revoked = session_headers(server, revoked)
+    server.revoke(revoked)
+    ended = session_headers(server, server.token(MINE))
+    answer = httpx2.delete(f"{server.url}/api/sessions/current", headers=ended)
+    assert answer.status_code == 204
+    unknown = tokens.mint(tokens.SESSION_KIND, os.urandom(32)).secret.reveal()
+    return {
+        "cookie, ended": ended,
+        "cookie of a revoked token": of_revoked,
+        "cookie, unknown": cookie_headers(unknown),
+        "cookie, a token": cookie_headers(server.token(MINE)),
+        "person of another issuer": cookie_headers(
+            person_cookie(server, "1", f"{MINE}-admin", issuer="https://evil.test")
+        ),
+        "person, other project": cookie_headers(person_cookie(server, "2", f"{THEIRS}-admin")),
+        "person, read": cookie_headers(person_cookie(server, "3", f"{MINE}-read")),
+        "person, write": cookie_headers(person_cookie(server, "4", f"{MINE}-write")),
+        "person, admin": cookie_headers(person_cookie(server, "5", f"{MINE}-admin")),
+        "session, other project": session_headers(server, server.token(THEIRS)),
+    } | {
+        f"session, {scope}": session_headers(server, server.token(MINE, [scope], name=scope))
+        for scope in ("read", "write", "admin")
+    }
 
 
 STRANGERS = {
@@ -78,64 +121,107 @@ STRANGERS = {
     "lower case",
     "two spaces",
     "empty",
+    "cookie, ended",
+    "cookie of a revoked token",
+    "cookie, unknown",
+    "cookie, a token",
 }
 HELD = {
     "control, read": {TokenScope.READ},
     "control, write": {TokenScope.READ, TokenScope.WRITE},
     "control, admin": {TokenScope.READ, TokenScope.WRITE, TokenScope.ADMIN},
 }
-OTHERS = ("control, other project", "data", "data, other project", "data, other workload")
+HELD |= {
+    who.replace("control", kind): scopes
+    for kind in ("session", "person")
+    for who, scopes in HELD.items()
+} | {"control, of a CI job": {TokenScope.READ, TokenScope.WRITE}}
+OTHERS = (
+    "control, other project",
+    "session, other project",
+    "person, other project",
+    "person of another issuer",
+    "data",
+    "data, other project",
+    "data, other workload",
+    "data, whole project",
+    "data, whole other project",
+)
 NAMES = [*sorted(STRANGERS), *HELD, *OTHERS]
 
 # What a permitted caller gets for its own object and for one that is not there. A route
 # without a row fails `test_every_route_has_a_row`.
-ALLOWED: dict[tuple[str, str], tuple[int, int]] = {
-    ("GET", "/api/projects/{project}/workloads"): (200, 200),
-    ("POST", "/api/projects/{project}/workloads"): (409, 409),
-    ("GET", "/api/projects/{project}/workloads/{slug}"): (200, 404),
-    ("PATCH", "/api/workloads/{id}"): (200, 404),
-    ("DELETE", "/api/workloads/{id}"): (412, 404),
-    ("GET", "/api/projects/{project}/workloads/{slug}/readiness-events"): (200, 404),
-    ("GET", "/api/projects/{project}/workloads/{slug}/logs"): (200, 404),
-    ("POST", "/api/projects/{project}/steps"): (409, 409),
-    ("POST", "/api/projects/{project}/ensure"): (409, 409),
-    ("POST", "/api/projects/{project}/plan"): (200, 200),
-    ("GET", "/api/projects/{project}/drift"): (200, 200),
-    ("GET", "/api/projects/{project}/drift/{id}"): (200, 404),
-    ("GET", "/api/projects/{project}/history"): (200, 200),
-    ("GET", "/api/projects/{project}/events"): (200, 200),
-    ("GET", "/api/projects/{project}/tokens"): (200, 200),
-    ("POST", "/api/projects/{project}/tokens"): (400, 400),
-    ("DELETE", "/api/projects/{project}/tokens/{id}"): (204, 404),
-    ("GET", "/healthz"): (200, 200),
-    ("GET", "/readyz"): (200, 200),
-    ("GET", "/metrics"): (200, 200),
-    ("GET", "/openapi.json"): (200, 200),
-} | {
-    (method, "/endpoint/{project}/{workload}/v1/{path:path}"): (503, 403)
-    for method in ("GET", "POST", "PUT", "PATCH", "DELETE")
-}
+ALLOWED: dict[tuple[str, str], tuple[int, int]] = (
+    {
+        ("GET", "/api/projects/{project}/workloads"): (200, 200),
+        ("POST", "/api/projects/{project}/workloads"): (409, 409),
+        ("GET", "/api/projects/{project}/workloads/{slug}"): (200, 404),
+        ("PATCH", "/api/workloads/{id}"): (200, 404),
+        ("DELETE", "/api/workloads/{id}"): (412, 404),
+        ("GET", "/api/projects/{project}/workloads/{slug}/readiness-events"): (200, 404),
+        ("GET", "/api/projects/{project}/workloads/{slug}/logs"): (200, 404),
+        ("POST", "/api/projects/{project}/steps"): (409, 409),
+        ("POST", "/api/projects/{project}/ensure"): (409, 409),
+        ("POST", "/api/projects/{project}/plan"): (200, 200),
+        ("POST", "/api/projects/{project}/cost"): (200, 200),
+        ("GET", "/api/projects/{project}/drift"): (200, 200),
+        ("GET", "/api/projects/{project}/drift/{id}"): (200, 404),
+        ("GET", "/api/projects/{project}/history"): (200, 200),
+        ("GET", "/api/projects/{project}/events"): (200, 200),
+        ("GET", "/api/projects/{project}/tokens"): (200, 200),
+        ("POST", "/api/projects/{project}/tokens"): (400, 400),
+        ("DELETE", "/api/projects/{project}/tokens/{id}"): (204, 404),
+        ("GET", "/healthz"): (200, 200),
+        ("GET", "/readyz"): (200, 200),
+        ("GET", "/metrics"): (200, 200),
+        ("GET", "/openapi.json"): (200, 200),
+        ("POST", "/api/projects/{project}/workloads/{slug}/prompt"): (503, 404),
+        ("GET", "/p/{project}/v1/models"): (200, 200),
+        ("GET", "/p/{project}/v1/models/{model}"): (200, 403),
+        ("POST", "/p/{project}/v1/{path:path}"): (503, 403),
+        ("GET", "/"): (302, 302),
+        ("GET", "/ui"): (302, 302),
+        ("GET", "/ui/"): (200, 200),
+        ("GET", "/ui/{path:path}"): (200, 200),
+        ("GET", "/ui/assets/{path:path}"): (404, 404),
+    }
+    | {
+        (method, "/endpoint/{project}/{workload}/v1/{path:path}"): (503, 403)
+        for method in ("GET", "POST", "PUT", "PATCH", "DELETE")
+    }
+    | PEOPLE_ALLOWED
+)
 
 BODIES: dict[str, Callable[[], Any]] = {
     "/api/projects/{project}/workloads": lambda: body("bot"),
     "/api/workloads/{id}": dict,
-    "/api/projects/{project}/steps": lambda: {
-        "project": MINE,
-        "slug": "bot",
-        "action": "create",
-        "write": spec(),
-    },
+    "/api/projects/{project}/steps": lambda: creation(),
+    "/api/projects/{project}/cost": lambda: creation(),
     "/api/projects/{project}/ensure": lambda: {"spec": spec(model="other"), "on_drift": "fail"},
     "/api/projects/{project}/plan": lambda: {"specs": [spec()]},
     "/api/projects/{project}/tokens": lambda: {"name": "x"},
-}
+    "/api/projects/{project}/workloads/{slug}/prompt": lambda: {
+        "messages": [{"role": "user", "content": "x"}]
+    },
+} | {path: (lambda given=given: given) for path, given in PEOPLE_BODIES.items()}
+
+
+def creation() -> dict[str, Any]:
+    return {"project": MINE, "slug": "bot", "action": "create", "write": spec()}
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    limits = {"failure_rate": 1e6, "recheck_time": 0.1}
+    limits = {"failure_rate": 1e6, "sign_in_rate": 1e6, "recheck_time": 0.1}
+    folder = tmp_path_factory.mktemp("matrix")
     with (
-        running_server(tmp_path_factory.mktemp("matrix"), run=False, limits=limits) as server,
+        running_issuer() as issuer,
+        running_server(
+            folder,
+            run=False,
+            limits=limits,
+            people=write_people(folder, MINE, THEIRS, ci=issuer.url),
+        ) as server,
         httpx2.Client(base_url=server.url, timeout=20) as http,
     ):
         uid, drift = {}, {}
@@ -149,7 +235,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             http.patch(f"/api/workloads/{uid[project]}", json={"description": "x"}, headers=patch)
             http.patch(f"/api/workloads/{uid[project]}", json={"model_name": "y"}, headers=patch)
             drift[project] = http.get(f"{where}/drift", headers=own).json()["drifts"][0]["id"]
-        yield World(server=server, http=http, uid=uid, drift=drift, headers=identities(server))
+        headers = identities(server, issuer)
+        yield World(server=server, http=http, uid=uid, drift=drift, headers=headers)
 
 
 def concrete(world: World, route: ApiRoute, which: str) -> str:
@@ -168,18 +255,24 @@ def concrete(world: World, route: ApiRoute, which: str) -> str:
         theirs = tokens.parse(world.server.token(THEIRS))
         assert mine and theirs
         id = {"own": mine.id, "other": theirs.id, "absent": "00000000"}[which]
-    path = route.path.replace("{path:path}", "chat/completions")
-    return path.format(project=project, slug=slug, workload=slug, id=id)
+    rest = f"chat/{slug}" if route.path.startswith("/p/") else "chat/completions"
+    path = route.path.replace("{path:path}", rest)
+    return path.format(project=project, slug=slug, workload=slug, model=slug, id=id)
 
 
 def ask(world: World, route: ApiRoute, who: str, path: str) -> httpx2.Response:
     headers = dict(world.headers[who])
+    if route.path == "/api/sessions/current" and who.startswith(("session", "person")):
+        project = THEIRS if "other" in who else MINE  # one to end, so that the others stay
+        headers = session_headers(world.server, world.server.token(project))
     if route.path.endswith("/steps"):
         headers["Idempotency-Key"] = os.urandom(8).hex()
     if route.method == "DELETE" and "/workloads/" in route.path:
         headers["If-Match"] = '"never"'  # so that the matrix can be asked again
     make = BODIES.get(route.path)
     json = make() if make and route.method in ("POST", "PATCH") else None
+    if route.path.startswith("/p/") and route.method == "POST":
+        json = {"model": path.rpartition("/")[2]}  # as `concrete` ends it
     request = world.http.build_request(route.method, path, headers=headers, json=json)
     answer = world.http.send(request, stream=True)
     try:
@@ -198,9 +291,19 @@ def expected(route: ApiRoute, who: str, which: str) -> tuple[int, str]:
         return permitted, ""
     if who in STRANGERS:
         return 401, "unauthenticated"
-    control = who.startswith("control")
+    session = who.startswith(("session", "person"))
+    if session and route.credential is RouteCredential.DATA:
+        return 401, "unauthenticated"  # a cookie is not looked at
+    control = session or who.startswith("control")
     if control != (route.credential is RouteCredential.CONTROL):
         return 403, "wrong_credential_type"
+    if expectation := people_expectation(route.method, route.path, who):
+        return expectation
+    if who == "person of another issuer":
+        # Signed in, and in no rule: as with any project that is not one's own.
+        return (403, "project_scope_mismatch") if "{project}" in route.path else (
+            403, "scope_insufficient"
+        )  # fmt: skip
     if who.endswith("other project"):
         if "{project}" in route.path:
             return 403, "project_scope_mismatch"
@@ -208,6 +311,11 @@ def expected(route: ApiRoute, who: str, which: str) -> tuple[int, str]:
         # project's own identity finds there is its own.
         return (allowed[0], "") if which == "other" else (404, "not_found")
     if not control:
+        if route.path.endswith("/v1/models"):
+            return permitted, ""  # whichever the key opens
+        if who == "data, whole project":
+            absent = "model_not_found" if route.path.startswith("/p/") else "not_found"
+            return (permitted, "") if which == "own" else (404, absent)
         if who == "data, other workload" or which != "own":
             return 403, "scope_insufficient"
         return permitted, ""
@@ -246,7 +354,9 @@ def test_each_identity_gets_what_it_may_have(world: World, route: ApiRoute) -> N
     [
         route
         for route in EMBEDDED_ROUTES
-        if route.path.count("{") and route.credential is not RouteCredential.OPEN
+        if route.path.count("{")
+        and "/sessions/" not in route.path
+        and route.credential is not RouteCredential.OPEN
     ],
     ids=lambda route: f"{route.method} {route.path}",
 )

@@ -10,12 +10,23 @@ from typing import Any
 
 import httpx2
 import pytest
+from tests.apps.server.people import (
+    PEOPLE_ALLOWED,
+    PEOPLE_BODIES,
+    cookie_headers,
+    job_token,
+    people_expectation,
+    person_cookie,
+    session_headers,
+    write_people,
+)
 from tests.support.gitops_server import ServedApplications, rename_world, serve_applications
 from tests.support.gitops_world import GitopsWorld, config_ref, configmap, route
+from tests.support.issuer import Issuer, running_issuer
 from tests.support.server import bearer
 
 from holdfast.adapters.store import TokenKind, TokenScope
-from holdfast.apps.server.openapi import openapi_bytes, openapi_document
+from holdfast.apps.server.open_routes import openapi_bytes, openapi_document
 from holdfast.apps.server.route_table import GITOPS_ROUTES
 from holdfast.apps.server.routes import ApiRoute, RouteCredential
 from holdfast.core import tokens
@@ -29,7 +40,17 @@ HELD = {
     "approve": {TokenScope.READ, TokenScope.APPROVE},
     "admin": set(TokenScope),
 }
-NAMES = [*STRANGERS, *HELD, "other project", "data"]
+HELD |= {
+    f"{kind}, {who}": scopes for kind in ("session", "person") for who, scopes in HELD.items()
+} | {"CI job": {TokenScope.READ, TokenScope.WRITE}}
+NAMES = [
+    *STRANGERS,
+    *HELD,
+    "other project",
+    "session, other project",
+    "person, other project",
+    "data",
+]
 HERE = "/api/projects/{project}/gitops"
 ONE = f"{HERE}/applications/{{application}}"
 
@@ -66,7 +87,19 @@ ALLOWED: dict[tuple[str, str], tuple[int, int]] = {
     ("GET", "/readyz"): (200, 200),
     ("GET", "/metrics"): (200, 200),
     ("GET", "/openapi.json"): (200, 200),
-}
+    ("GET", f"{HERE}/events"): (200, 200),
+    ("GET", f"{HERE}/statistics"): (200, 200),
+    ("GET", f"{HERE}/ignore-rules"): (200, 200),
+    ("POST", f"{HERE}/ignore-rules/preview"): (200, 200),
+    ("DELETE", f"{HERE}/ignore-rules/{{name}}"): (404, 404),
+    ("GET", f"{HERE}/drifts/{{id}}/choices"): (200, 404),
+    ("GET", f"{HERE}/drifts/{{id}}/codify-preview"): (200, 404),
+    ("GET", "/"): (302, 302),
+    ("GET", "/ui"): (302, 302),
+    ("GET", "/ui/"): (200, 200),
+    ("GET", "/ui/{path:path}"): (200, 200),
+    ("GET", "/ui/assets/{path:path}"): (404, 404),
+} | PEOPLE_ALLOWED
 BODIES: dict[str, Any] = {
     f"{ONE}/sync": {},
     f"{ONE}/holds": {"reason": "x", "seconds": 60, "object": "ConfigMap/chat/none"},
@@ -77,8 +110,9 @@ BODIES: dict[str, Any] = {
     f"{HERE}/drifts/{{id}}/snooze": {},
     f"{HERE}/drifts/{{id}}/revert": {"via": "mail"},
     f"{HERE}/drifts/{{id}}/ignore": {"reason": "x", "seconds": 60, "path": "data.none"},
+    f"{HERE}/ignore-rules/preview": {"path": "data.x"},
     "/api/projects/{project}/tokens": {"name": "x"},
-}
+} | PEOPLE_BODIES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +129,7 @@ class Place:
 
 def application(name: str, project: str, first: GitopsWorld | None) -> GitopsWorld:
     world = GitopsWorld(route(Remediation.REVIEW), sync=SyncSpec(automatic=True, prune=True))
-    rename_world(name, project=project, book=(first or world).ledger_store, world=world)
+    rename_world(name, project=project, ledger=(first or world).ledger_store, world=world)
     world.git.commit({f"{n}.yaml": configmap(f"c{n}", x="1") for n in range(20)})
     return world
 
@@ -104,8 +138,12 @@ def application(name: str, project: str, first: GitopsWorld | None) -> GitopsWor
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     mine = application("shop", MINE, None)
     theirs = application("depot", THEIRS, mine)
+    folder = tmp_path_factory.mktemp("matrix")
     with (
-        serve_applications(tmp_path_factory.mktemp("matrix"), mine, theirs) as running,
+        running_issuer() as issuer,
+        serve_applications(
+            folder, mine, theirs, people=write_people(folder, MINE, THEIRS, ci=issuer.url)
+        ) as running,
         httpx2.Client(base_url=running.url, timeout=20) as http,
     ):
         running.passes = False
@@ -122,7 +160,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         yield Place(
             served=running,
             http=http,
-            headers=identities(running),
+            headers=identities(running, issuer),
             drift={project: world.drifts[0].id for project, world in apps.items()},
             plan={project: plan_of(world) for project, world in apps.items()},
             app={project: world.application.id.label for project, world in apps.items()},
@@ -135,7 +173,7 @@ def plan_of(world: GitopsWorld) -> str:
     return plan
 
 
-def identities(running: ServedApplications) -> dict[str, dict[str, str]]:
+def identities(running: ServedApplications, issuer: Issuer) -> dict[str, dict[str, str]]:
     server = running.server
     revoked = server.token(MINE, name="revoked")
     server.revoke(revoked)
@@ -155,7 +193,7 @@ def identities(running: ServedApplications) -> dict[str, dict[str, str]]:
                 elsewhere=True,
             )
         )
-    held = {who: server.token(MINE, [who], name=who) for who in HELD}
+    held = {who: server.token(MINE, [who], name=who) for who in TokenScope}
     found = {
         "nothing": {"Authorization": "Bearer nothing"},
         "unknown": bearer(unknown),
@@ -165,7 +203,15 @@ def identities(running: ServedApplications) -> dict[str, dict[str, str]]:
         "other project": bearer(server.token(THEIRS)),
         "data": bearer(key.secret.reveal()),
     }
-    return {"none": {}} | found | {who: bearer(token) for who, token in held.items()}
+    found |= {str(who): bearer(token) for who, token in held.items()}
+    found |= {f"session, {who}": session_headers(server, token) for who, token in held.items()}
+    for who in TokenScope:
+        found[f"person, {who}"] = cookie_headers(person_cookie(server, who, f"{MINE}-{who}"))
+    theirs = person_cookie(server, "other", f"{THEIRS}-admin")
+    found["person, other project"] = cookie_headers(theirs)
+    found["CI job"] = bearer(job_token(server, issuer, MINE))
+    found["session, other project"] = session_headers(server, server.token(THEIRS))
+    return {"none": {}} | found
 
 
 def concrete(place: Place, route: ApiRoute, which: str) -> str:
@@ -182,19 +228,32 @@ def concrete(place: Place, route: ApiRoute, which: str) -> str:
         assert spare
         assert theirs
         id = {"own": spare.id, "other": theirs.id, "absent": "00000000"}[which]
-    return route.path.format(
-        project=MINE, application=chosen("app", place.app), id=id, provider="github"
+    return route.path.replace("{path:path}", "p/mine/inbox").format(
+        project=MINE,
+        application=chosen("app", place.app),
+        id=id,
+        provider="github",
+        name=f"{id}-0",  # a rule that somebody would have added for the drift
     )
 
 
 def ask(place: Place, route: ApiRoute, who: str, path: str) -> httpx2.Response:
     json = BODIES.get(route.path) if route.method == "POST" else None
-    request = place.http.build_request(route.method, path, headers=place.headers[who], json=json)
+    headers = place.headers[who]
+    if route.path == "/api/sessions/current" and who.startswith(("session", "person")):
+        headers = session_headers(place.served.server, place.served.server.token(MINE))
+    request = place.http.build_request(route.method, path, headers=headers, json=json)
     if route.method == "DELETE" and route.path.endswith("/holds"):
         request = place.http.build_request(
             "DELETE", path, headers=place.headers[who], params={"object": "ConfigMap/chat/c1"}
         )
-    return place.http.send(request)
+    answer = place.http.send(request, stream=True)
+    try:
+        if not (route.media == "text/event-stream" and answer.status_code == 200):
+            answer.read()
+    finally:
+        answer.close()
+    return answer
 
 
 def expected(route: ApiRoute, who: str, which: str) -> tuple[int, str]:
@@ -207,7 +266,9 @@ def expected(route: ApiRoute, who: str, which: str) -> tuple[int, str]:
         return 401, "unauthenticated"
     if who == "data":
         return 403, "wrong_credential_type"
-    if who == "other project":
+    if expectation := people_expectation(route.method, route.path, who):
+        return expectation
+    if who.endswith("other project"):
         return 403, "project_scope_mismatch"
     if route.scope not in HELD[who]:
         return 403, "scope_insufficient"
@@ -234,7 +295,12 @@ def test_each_identity_gets_what_it_may_have(place: Place, route: ApiRoute) -> N
 
 @pytest.mark.parametrize(
     "route",
-    [route for route in GITOPS_ROUTES if "{id}" in route.path or "{application}" in route.path],
+    [
+        route
+        for route in GITOPS_ROUTES
+        if ("{id}" in route.path or "{application}" in route.path)
+        and "/sessions/" not in route.path
+    ],
     ids=lambda route: f"{route.method} {route.path}",
 )
 def test_another_projects_object_looks_exactly_like_an_absent_one(
@@ -265,4 +331,4 @@ def test_the_controller_describes_its_own_routes(place: Place) -> None:
     assert place.http.get("/openapi.json").content == openapi_bytes(gitops=True)
     validate(described)
     paths = {(method.upper(), path) for path, ways in described["paths"].items() for method in ways}
-    assert paths == {(route.method, route.path) for route in GITOPS_ROUTES}
+    assert paths == {(route.method, route.path.replace(":path}", "}")) for route in GITOPS_ROUTES}

@@ -14,7 +14,7 @@ from tests.support.gitops_world import GitopsWorld, config_ref, configmap, route
 from tests.support.planted_secrets import PlantedSecret, Surfaces, planted_secret, planted_token
 from tests.support.server import bearer
 
-from holdfast.apps.server import logs
+from holdfast.adapters.log_stream import JsonFormat
 from holdfast.apps.server.route_table import GITOPS_ROUTES
 from holdfast.core.gitops.application import Remediation
 
@@ -85,6 +85,6 @@ def test_no_refusal_tells_back_what_was_sent(
         for name, kept in world.ledger_store._records.items():
             surfaces.add("ledger", name, kept.text)
     ours = [each for each in caplog.records if not each.name.startswith("http")]  # not the client's
-    surfaces.add("log", *map(logs.JsonFormat().format, ours), *capfd.readouterr())
+    surfaces.add("log", *map(JsonFormat().format, ours), *capfd.readouterr())
     assert len(surfaces.seen) > 20
     assert surfaces.leaks([canary]) == []

@@ -206,7 +206,7 @@ def test_an_approval_ends_with_the_right_to_give_it(here: Here) -> None:
     here.served.server.revoke(token)
     parts = world.reconciler.components
     still_allowed = here.served.services.still_deciding
-    healer = DriftHealer(world.observer, parts.healer._applier, world.clock, still_allowed)
+    healer = DriftHealer(world.observer, parts.healer.applier, world.clock, still_allowed)
     world.reconciler.components = replace(parts, healer=healer)
     here.served.reconcile()
     assert here.data() == {"x": "9"}, "nothing was applied in the name of a revoked token"
@@ -312,9 +312,9 @@ def test_the_journal_is_paged_and_exported_whole(here: Here) -> None:
 
 
 def test_what_an_application_was_stays_on_record_when_it_is_no_more(here: Here) -> None:
-    id, desk = here.drift["id"], here.served.services.review_service
-    assert desk is not None
-    following = desk.application(PROJECT, "shop")
+    id, review = here.drift["id"], here.served.services.review_service
+    assert review is not None
+    following = review.application(PROJECT, "shop")
     here.served.run(retire_application(following.state, here.world.clock.now()))
     here.served.call(lambda: here.served.followed.pop(following.application.id))
     assert here.get("/drifts")["drifts"] == []
@@ -356,18 +356,19 @@ def parked(tmp_path: Path) -> Iterator[Here]:
 def test_a_parked_plan_is_shown_and_approved_by_its_digest(tmp_path: Path) -> None:
     with parked(tmp_path) as here:
         (plan,) = here.get("/applications/shop")["plans"]
-        assert plan == here.get(f"/plans/{plan['id']}")
+        whole = here.get(f"/plans/{plan['id']}")
+        assert plan == {name: whole[name] for name in plan}
         assert len(plan["steps"]) == 8
         stale = here.post(f"/plans/{plan['id']}/approve", plan="sha256:0")
         assert (stale.status_code, stale.json()["error"]) == (409, "stale_plan")
         here.served.passes = False
         taken = here.post(f"/plans/{plan['id']}/approve", plan=plan["digest"])
         assert taken.json()["approved_by"].startswith("maria (")
-        here.world.syncer._still_allowed = lambda decided_by: False
+        here.world.syncer.still_allowed = lambda decided_by: False
         here.served.reconcile()
         assert here.data("c19") is not None, "the approver's token was revoked meanwhile"
         assert "approved_by" not in here.get(f"/plans/{plan['id']}")
-        here.world.syncer._still_allowed = lambda decided_by: True
+        here.world.syncer.still_allowed = lambda decided_by: True
         here.post(f"/plans/{plan['id']}/approve", plan=plan["digest"])
         here.served.reconcile()
         assert here.data("c19") is None

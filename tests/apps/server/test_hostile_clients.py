@@ -25,10 +25,10 @@ from holdfast.apps.server.config import ServerLimits
 from holdfast.apps.server.protocol import Admission, ConnectionLimiter
 from holdfast.apps.server.request import Request
 from holdfast.apps.server.workload_routes import LIST_SLICE, list_workloads
-from holdfast.core.desired import Desired
 from holdfast.core.errors import MAX_PROBLEMS
 from holdfast.core.live import Status, Writer
 from holdfast.core.names import WorkloadId
+from holdfast.core.workload import Desired
 
 BASE = {"name": "bot", "slug": "bot", "model": "tiny", "backend": "custom"}
 READ = [TokenScope.READ]

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from holdfast.apps.server.logs import JsonFormat
+from holdfast.adapters.log_stream import JsonFormat
 from holdfast.core.errors import StoreUnavailable
 
 

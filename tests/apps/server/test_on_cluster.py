@@ -124,6 +124,43 @@ def test_a_request_reaches_the_workload_through_its_service(
         assert (refused.status_code, code) == (403, "scope_insufficient")
 
 
+def test_one_base_url_and_prompts_reach_workloads_of_the_cluster(
+    kubeconfig: RealCluster, on_cluster: RunningServer, far: Api, namespace: str
+) -> None:
+    client = published(on_cluster, namespace)
+    serving: dict[str, Any] = {"ready": True, "replicas": 1, "readyReplicas": 1}
+    for slug in ("bot", "other"):
+        client.ensure(spec(slug))
+        write_service_status(
+            kubeconfig, namespace, slug, **serving, observedGeneration=1, message="serving"
+        )
+    base = f"{on_cluster.url}/p/{namespace}/v1"
+    made = far.ask("POST", "tokens", json={"kind": "live", "name": "gateway"})
+    assert made.status_code == 201, made.text
+    whole = bearer(made.json()["token"])
+    listed = httpx2.get(f"{base}/models", headers=whole).json()["data"]
+    assert [each["id"] for each in listed] == ["bot", "other"]
+    chat = {"model": "bot", "messages": [{"role": "user", "content": "one two"}]}
+    answer = httpx2.post(f"{base}/chat/completions", json=chat, headers=whole, timeout=30)
+    assert answer.json()["choices"][0]["message"]["content"] == "echo: one two", answer.text
+    absent = httpx2.post(f"{base}/chat/completions", json={"model": "none"}, headers=whole)
+    assert (absent.status_code, absent.json()["error"]["code"]) == (404, "model_not_found")
+
+    one = far.ask("POST", "tokens", json={"kind": "live", "name": "app", "workload": "bot"})
+    key = bearer(one.json()["token"])
+    listed = httpx2.get(f"{base}/models", headers=key).json()["data"]
+    assert [each["id"] for each in listed] == ["bot"]
+    for slug in ("other", "none"):
+        refused = httpx2.post(f"{base}/chat/completions", json={"model": slug}, headers=key)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (403, "scope_insufficient")
+
+    form = {"messages": chat["messages"]}
+    told = far.ask("POST", "workloads/bot/prompt", json=form).text
+    assert told.replace(": alive\n\n", "").startswith('data: {"text":"echo:"}')
+    assert '"done":true' in told
+    assert far.ask("POST", "workloads/none/prompt", json=form).status_code == 404
+
+
 def test_another_projects_workloads_are_as_good_as_none(
     kubeconfig: RealCluster, tmp_path: Path, namespace: str
 ) -> None:
@@ -227,3 +264,26 @@ def test_changes_in_the_cluster_are_told_as_events(
         create_inference_service(kubeconfig, namespace, "chat", {"modelRef": "m"})
         told = next(line for line in lines if line.startswith("data:"))
     assert '"slug":"chat"' in told
+
+
+def test_a_cut_stream_of_the_clusters_changes_is_resumed(
+    kubeconfig: RealCluster, on_cluster: RunningServer, far: Api, namespace: str
+) -> None:
+    """The watch goes on while nobody listens, and is one for all who do."""
+    headers = bearer(on_cluster.token(namespace))
+    url = f"{on_cluster.url}{far.path('events')}"
+    with httpx2.stream("GET", url, headers=headers, timeout=20) as answer:
+        begin = next(line for line in answer.iter_lines() if line.startswith("id: "))
+    for slug in ("one", "two"):
+        create_inference_service(kubeconfig, namespace, slug, {"modelRef": "m"})
+    told = []
+    for _ in range(2):
+        again = {**headers, "Last-Event-ID": begin.removeprefix("id: ")}
+        with httpx2.stream("GET", url, headers=again, timeout=20) as answer:
+            lines = answer.iter_lines()
+            told.append([next(line for line in lines if '"slug"' in line) for _ in range(2)])
+    assert told[0] == told[1]
+    assert [slug in line for slug, line in zip(("one", "two"), told[0], strict=True)] == [True] * 2
+    strange = {**headers, "Last-Event-ID": "1"}
+    with httpx2.stream("GET", url, headers=strange, timeout=20) as answer:
+        assert "event: reset" in [next(lines) for lines in [answer.iter_lines()] for _ in range(3)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,9 +17,9 @@ from tests.apps.server.api import Api
 from tests.strategies import LONG
 from tests.support.server import RunningServer, running_server
 
-from holdfast.apps.server.openapi import openapi_bytes, openapi_document
-from holdfast.apps.server.route_table import EMBEDDED_ROUTES
-from holdfast.apps.server.routes import RouteCredential
+from holdfast.apps.server.open_routes import openapi_bytes, openapi_document
+from holdfast.apps.server.route_table import EMBEDDED_ROUTES, GITOPS_ROUTES
+from holdfast.apps.server.routes import ApiRoute, RouteCredential
 
 DOCUMENT = json.loads(openapi_bytes())
 EXAMPLES = 300 if LONG else 12
@@ -26,7 +27,7 @@ FUZZED = [
     (path, method)
     for path, operations in DOCUMENT["paths"].items()
     for method in operations
-    if not path.startswith("/endpoint") and "events" not in path
+    if not path.startswith(("/endpoint", "/p/")) and "events" not in path
 ]
 
 
@@ -44,9 +45,23 @@ def test_every_route_is_described_with_its_credential_and_scope() -> None:
         assert operation["description"]
 
 
-def test_operation_ids_are_unique() -> None:
-    ids = [each["operationId"] for path in DOCUMENT["paths"].values() for each in path.values()]
-    assert len(ids) == len(set(ids)) == len(EMBEDDED_ROUTES)
+@pytest.mark.parametrize("routes", [EMBEDDED_ROUTES, GITOPS_ROUTES], ids=["serve", "gitops"])
+def test_every_operation_has_a_name_of_its_own(routes: tuple[ApiRoute, ...]) -> None:
+    ids = [route.operation_id for route in routes]
+    assert len(ids) == len(set(ids))
+    assert [id for id in ids if not re.fullmatch(r"[a-z]+([A-Z][a-z0-9]+)+", id)] == []
+    document = openapi_document(routes)
+    assert sorted(ids) == sorted(
+        each["operationId"]
+        for path in document["paths"].values()  # type: ignore[union-attr]  # an object
+        for each in path.values()  # type: ignore[union-attr]
+    )
+
+
+def test_operations_are_named_by_what_they_do() -> None:
+    named = {route.operation_id for route in (*EMBEDDED_ROUTES, *GITOPS_ROUTES)}
+    wanted = {"listWorkloads", "getWorkload", "ensureWorkload", "approveDrift", "createToken"}
+    assert wanted <= named
 
 
 def test_the_server_gives_the_document(server: RunningServer, http: Any) -> None:
@@ -83,7 +98,7 @@ def test_what_the_document_allows_is_answered_as_it_says(
     def check(case: Any) -> None:
         if "project" in (case.path_parameters or {}):
             case.path_parameters["project"] = "acme"
-        answer = case.call(base_url=fuzzed.url, headers=headers)
+        answer = case.call(base_url=fuzzed.url, headers=headers, allow_redirects=False)
         case.validate_response(
             answer, checks=[schemathesis.checks.not_a_server_error, response_schema_conformance]
         )

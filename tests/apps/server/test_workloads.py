@@ -279,7 +279,7 @@ def test_a_data_key_is_made_for_one_workload(api: Api) -> None:
         {"name": "x"},
         {"name": "x", "scopes": ["everything"]},
         {"name": "", "scopes": ["read"]},
-        {"name": "x", "kind": "live"},
+        {"name": "x", "kind": "live", "scopes": ["read"]},
         {"name": "x", "kind": "live", "workload": "bot", "scopes": ["read"]},
         {"name": "x", "scopes": ["read"], "workload": "bot"},
         {"name": "x", "scopes": ["read"], "expires_in": 0},

@@ -10,13 +10,13 @@ from tests.support.applications import (
     HEAL,
     PULL,
     REFUSED,
-    RefusedApplication,
     document,
     ignore,
     matching,
     routes,
     source,
 )
+from tests.support.refused import RefusedSpec
 
 from holdfast.core.errors import InvalidSpec
 from holdfast.core.gitops.address import has_credential, is_repository
@@ -39,7 +39,7 @@ def refusal(change: Any, **named: str) -> InvalidSpec:
 
 
 @pytest.mark.parametrize("case", REFUSED, ids=lambda case: case.why)
-def test_a_wrong_one_is_refused_and_says_where(case: RefusedApplication) -> None:
+def test_a_wrong_one_is_refused_and_says_where(case: RefusedSpec) -> None:
     error = refusal(case.change)
     assert case.field in [problem.field for problem in error.problems]
     assert "s3cr3t-word" not in str(error)
@@ -49,7 +49,7 @@ def test_a_wrong_one_is_refused_and_says_where(case: RefusedApplication) -> None
 
 
 @pytest.mark.parametrize("case", REFUSED, ids=lambda case: case.why)
-def test_one_mistake_is_one_problem(case: RefusedApplication) -> None:
+def test_one_mistake_is_one_problem(case: RefusedSpec) -> None:
     """A user who made one mistake reads one sentence, or two where a credential is in the open."""
     assert len(refusal(case.change).problems) <= 1 + ("s3cr3t" in str(case.change))
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import product
 
 import pytest
 from hypothesis import assume, given
@@ -23,7 +25,7 @@ from holdfast.core.gitops.objects import ForeignOwner
 from holdfast.core.gitops.window import WindowState
 from holdfast.core.ledger import DriftEntry
 from holdfast.core.object_ref import ObjectRef
-from holdfast.core.policy import DecisionAction, Reason
+from holdfast.core.policy import Decision, DecisionAction, Reason
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 SOON, LATER = NOW + timedelta(minutes=5), NOW + timedelta(hours=3)
@@ -80,21 +82,23 @@ def situation(drift: ObjectDrift, **more: object) -> DriftSituation:
 
 
 R, S, A = Remediation, DriftState, DecisionAction
+DECIDED = ("state", "note", "reason", "until")
+"""The fields of a drift that a decision may change."""
 TABLE: dict[str, tuple[DriftSituation, DecisionAction, Reason, DriftState]] = {
     "reported": (situation(drift(R.REPORT)), A.REPORT, Reason.POLICY, S.DETECTED),
     "ignored": (situation(drift(R.IGNORE)), A.LEAVE, Reason.POLICY, S.DETECTED),
     "healed": (situation(drift(R.SELF_HEAL)), A.HEAL, Reason.POLICY, S.HEALING),
     "reviewed": (situation(drift(R.REVIEW)), A.REVIEW, Reason.POLICY, S.AWAITING),
-    "proposed": (situation(drift(R.PULL_REQUEST)), A.PULL_REQUEST, Reason.POLICY, S.DETECTED),
+    "proposed": (situation(drift(R.PULL_REQUEST)), A.PROPOSE, Reason.POLICY, S.DETECTED),
     "proposed still": (
         situation(drift(R.PULL_REQUEST, S.PULL_REQUEST, until=LATER)),
-        A.PULL_REQUEST,
+        A.PROPOSE,
         Reason.POLICY,
         S.PULL_REQUEST,
     ),
     "proposed after a hold": (
         situation(drift(R.PULL_REQUEST, S.HELD)),
-        A.PULL_REQUEST,
+        A.PROPOSE,
         Reason.POLICY,
         S.DETECTED,
     ),
@@ -256,3 +260,61 @@ def test_what_waits_for_a_time_waits_for_one_that_comes(now: DriftSituation) -> 
     if decision.reason is Reason.FIGHT:
         assert decision.until is not None
         assert decision.until <= NOW + FIGHT_TRUCE
+
+
+def every_situation() -> Iterator[DriftSituation]:
+    """Yield every remediation and state under every circumstance that a drift can be in."""
+    states = [each for each in S if each is not S.RESOLVED]
+    for (
+        remediation, state, cause, pull, healable, fought, until, rounds, owner, hold, window,
+    ) in product(
+        R, states, (Cause.PERSON, Cause.ADMISSION), PullRequestKind, (True, False), (True, False),
+        (None, SOON), ((), ROUNDS), (None, ForeignOwner.FLUX), (None, HOLD), (OPEN, CLOSED),
+    ):  # fmt: skip
+        each = drift(
+            remediation,
+            state,
+            cause=cause,
+            pull=pull,
+            healable=healable,
+            fought=fought,
+            until=until,
+            rounds=rounds,
+        )
+        yield situation(each, owner=owner, hold=hold, window=window)
+
+
+def test_every_drift_is_decided_about_and_no_other_remediation_does_what_is_not_its_own() -> None:
+    acts = {
+        R.IGNORE: {A.LEAVE, A.HEAL},
+        R.REPORT: {A.REPORT, A.LEAVE, A.HEAL},
+        R.REVIEW: {A.REVIEW, A.LEAVE, A.HEAL},
+        R.PULL_REQUEST: {A.PROPOSE, A.LEAVE, A.HEAL},
+        R.SELF_HEAL: {A.LEAVE, A.HEAL},
+    }
+    reached: dict[Remediation, set[DecisionAction]] = {each: set() for each in R}
+    for now in every_situation():
+        decision, was = now.decide(), now.drift
+        after = now.drift_after(decision)
+        reached[was.remediation].add(decision.action)
+        assert after.state is not S.RESOLVED
+        assert replace(after, **{name: getattr(was, name) for name in DECIDED}) == was
+        if decision.action is A.HEAL:
+            assert now.hold is None
+            assert now.owner is None
+            assert was.healable
+            assert after.state in (S.APPROVED, S.HEALING)
+            assert was.state is S.APPROVED or was.remediation is R.SELF_HEAL
+    assert reached == acts
+
+
+@pytest.mark.parametrize("reason", Reason)
+@pytest.mark.parametrize("action", DecisionAction)
+def test_a_drift_stands_somehow_after_every_decision(
+    reason: Reason, action: DecisionAction
+) -> None:
+    for state in S:
+        now = situation(drift(state=state), hold=HOLD, owner=ForeignOwner.FLUX)
+        after = now.drift_after(Decision(action=action, reason=reason, until=SOON))
+        assert after.id == now.drift.id
+        assert (after.state is S.RESOLVED) <= (state is S.RESOLVED)

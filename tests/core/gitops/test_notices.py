@@ -19,6 +19,7 @@ from holdfast.core.gitops.guard import ApprovalRequirement
 from holdfast.core.gitops.notices import notice_of
 from holdfast.core.gitops.notification import Notice, Severity, notice_cause
 from holdfast.core.gitops.records import ApprovalReason
+from holdfast.core.gitops.source import StaleReason, StaleSource
 from holdfast.core.ledger import DriftEntry
 from holdfast.core.live import Writer
 from holdfast.core.object_ref import ObjectRef
@@ -117,7 +118,10 @@ EVERY: dict[str, Callable[[str, str], ApplicationFact]] = {
     ),
     "plan.parked": lambda _, text: facts.HealsBlocked(requirement=requirement(text), count=40),
     "source.stale": lambda _, text: facts.SourceStale(
-        repository=text, revision="main", since=AT, reason=text
+        repository=text,
+        revision="main",
+        since=AT,
+        stale=StaleSource(reason=StaleReason.UNAVAILABLE, detail=text),
     ),
     "source.recovered": lambda _, text: facts.SourceRecovered(
         repository=text, revision="main", since=AT, commit="c" * 40
@@ -160,7 +164,7 @@ def test_a_detected_drift_says_what_changed_from_what_and_by_whom() -> None:
     assert notice.title == "Deployment prod/chat drifted (configuration)"
     assert "by kubectl-edit" in notice.text
     assert "• spec.f0: 5, declared 3" in notice.text
-    assert notice.text.endswith("• … and 3 more")
+    assert notice.text.endswith("• … and 3 more\nPutting it back: cost unknown.")
     assert notice.severity is Severity.WARNING
     fields = notice.data["fields"]
     assert isinstance(fields, list)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.core.cost import Cost, CostKind
 from holdfast.core.diff import Change
 from holdfast.core.drift import Cause, DriftKind
 from holdfast.core.gitops.application import MatchSpec, PullRequestKind, Remediation, RouteSpec
@@ -23,6 +24,7 @@ def field(
     kind: DriftKind = DriftKind.CONFIGURATION,
     cause: Cause = Cause.PERSON,
     manager: str = "kubectl-edit",
+    cost: CostKind | None = CostKind.GAP,
 ) -> FieldDrift:
     return FieldDrift(
         change=Change(path=path, desired=1, live=2),
@@ -32,6 +34,7 @@ def field(
         evidence="",
         writer=Writer(manager=manager) if manager else None,
         cause=cause,
+        cost=Cost(kind=cost) if cost else None,
     )
 
 
@@ -55,6 +58,8 @@ def route(name: str, match: MatchSpec | None = None, **more: object) -> RouteSpe
         (MatchSpec(managers=("keda",)), False),
         (MatchSpec(paths=("spec.**",)), True),
         (MatchSpec(paths=("metadata.**",)), False),
+        (MatchSpec(cost=(CostKind.GAP, CostKind.RECREATE)), True),
+        (MatchSpec(cost=(CostKind.NONE,)), False),
     ],
 )
 def test_a_route_is_taken_when_every_condition_holds(
@@ -62,6 +67,12 @@ def test_a_route_is_taken_when_every_condition_holds(
 ) -> None:
     chosen = route_of(field(), CHAT, [route("first", match)])
     assert chosen.route == ("first" if matches else "")
+
+
+def test_a_cost_that_nobody_can_tell_matches_no_route_that_names_one() -> None:
+    routes = [route("any cost", MatchSpec(cost=tuple(CostKind))), route("rest")]
+    assert route_of(field(cost=None), CHAT, routes).route == "rest"
+    assert shadowed_routes(routes) == ()
 
 
 def test_the_first_route_that_matches_decides() -> None:
@@ -90,6 +101,7 @@ matches = st.builds(
     causes=st.none() | st.lists(st.sampled_from(Cause), min_size=1).map(tuple),
     kinds=st.none() | st.lists(patterns, min_size=1, max_size=2).map(tuple),
     managers=st.none() | st.just(("kubectl*",)),
+    cost=st.none() | st.lists(st.sampled_from(CostKind), min_size=1).map(tuple),
 )
 route_lists = st.lists(st.none() | matches, max_size=5).map(
     lambda found: [route(f"r{number}", match) for number, match in enumerate(found)]
@@ -101,6 +113,7 @@ fields = st.lists(
         kind=st.sampled_from(DriftKind),
         cause=st.sampled_from(Cause),
         manager=st.sampled_from(["", "kubectl-edit", "keda"]),
+        cost=st.none() | st.sampled_from(CostKind),
     )
 )
 
@@ -115,7 +128,7 @@ def test_every_field_takes_exactly_one_route(
 
 @given(fields, route_lists)
 def test_a_shadowed_route_is_never_taken(found: list[FieldDrift], routes: list[RouteSpec]) -> None:
-    never = {routes[place].name for place, _ in shadowed_routes(routes)}
+    never = {routes[place].name for place, _ in shadowed_routes(routes, models=True)}
     assert never.isdisjoint(chosen.route for chosen in split_by_route(found, CHAT, routes))
 
 

@@ -180,3 +180,26 @@ def test_drifts_of_what_is_no_longer_declared_end_as_gone(world: list[ObservedOb
     gone = close_undeclared(first, {each.ref for each in world[:1]}, NOW)
     assert {each.resolution for each in gone} <= {Resolution.GONE}
     assert {each.object for each in gone}.isdisjoint({each.ref for each in world[:1]})
+
+
+@pytest.mark.parametrize("status", SyncStatus)
+@pytest.mark.parametrize("state", [each for each in DriftState if each is not DriftState.RESOLVED])
+@pytest.mark.parametrize("remediation", Remediation)
+def test_a_drift_is_kept_or_ended_whatever_became_of_its_object(
+    status: SyncStatus, state: DriftState, remediation: Remediation
+) -> None:
+    (first,) = tracked([observed({"replicas": 2})]).opened
+    before = replace(first, state=state, remediation=remediation)
+    after = tracked([observed({"replicas": 2}, status=status)], (before,), minutes=1)
+    same = [each.id for each in after.same]
+    ended = [(each.id, each.state) for each in after.resolved]
+    match status:
+        case SyncStatus.UNKNOWN:
+            assert (after.open, after.resolved) == ((), ())
+        case SyncStatus.DRIFTED:
+            assert (same, ended) == ([before.id], [])
+            assert after.same[0].state is state
+        case _:
+            assert (same, ended) == ([], [(before.id, DriftState.RESOLVED)])
+            assert after.resolved[0].resolution is not None
+    assert bool(after.opened) is (status is SyncStatus.ORPHAN)

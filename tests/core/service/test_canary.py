@@ -30,6 +30,7 @@ from holdfast.core.service.spec import (
     RolloutSpec,
 )
 from holdfast.core.service.split import SplitMode
+from holdfast.reconcile.service.messages import note_of
 from holdfast.wire.inference_service_v1alpha1 import service_from_json
 
 OLD, NEW, OTHER = "llama-old", "llama-new", "llama-other"
@@ -75,7 +76,7 @@ def test_without_a_canary_there_is_nothing_to_do() -> None:
     world = CanaryWorld(spec(None))
     move = world.go()
     assert (move.state, move.weight, move.keep, move.apply) == (None, 0, False, False)
-    assert (move.requeue_after, move.notes, move.message) == (None, (), "")
+    assert (move.requeue_after, move.facts, move.message) == (None, (), "")
     assert move.split.mode is SplitMode.NONE
 
 
@@ -191,9 +192,10 @@ def test_a_canary_that_is_not_ready_any_more_loses_its_share_at_once(
     move = world.go()
     assert move.weight == 0
     assert move.keep
-    assert [(note.warning, note.reason) for note in move.notes] == [(True, "CanaryNotReady")]
+    (note,) = map(note_of, move.facts)
+    assert (note.warning, note.reason) == (True, "CanaryNotReady")
     assert world.primary.wanted == 10
-    assert world.go().notes == (), "it is said once"
+    assert world.go().facts == (), "it is said once"
     world.canary.settle()
     assert world.go().weight == weight
 
@@ -247,7 +249,7 @@ def test_a_canary_leaves_in_order(gateway: bool) -> None:
     assert world.canary is None
     move = world.go()
     assert move.state is None
-    assert [note.reason for note in move.notes] == ["CanaryEnded"]
+    assert [note.reason for note in map(note_of, move.facts)] == ["CanaryEnded"]
 
 
 def test_a_route_that_was_read_too_early_does_not_count_as_detached() -> None:
@@ -390,7 +392,7 @@ def test_a_canary_that_stays_within_bounds_becomes_the_primary() -> None:
     (move,) = rounds(world, 0.002)
     assert move.promoted
     assert move.weight == 20, "the primary changes first"
-    assert [note.reason for note in move.notes] == ["AnalysisPassed"]
+    assert [note.reason for note in map(note_of, move.facts)] == ["AnalysisPassed"]
     assert model_of_primary(world) == NEW
     world.settle()
     assert phase(world) is CanaryPhase.PROMOTED
@@ -465,7 +467,8 @@ def test_a_canary_out_of_bounds_is_rolled_back_and_stays_away() -> None:
     assert phase(world) is CanaryPhase.RUNNING, "one failure may be an accident"
     (move,) = rounds(world, 0.5)
     assert move.weight == 0
-    assert [(note.warning, note.reason) for note in move.notes] == [(True, "AnalysisFailed")]
+    (note,) = map(note_of, move.facts)
+    assert (note.warning, note.reason) == (True, "AnalysisFailed")
     world.settle()
     assert phase(world) is CanaryPhase.ROLLED_BACK
     assert world.canary is None
@@ -493,7 +496,7 @@ def test_a_metric_without_a_value_decides_nothing_and_is_reported_once() -> None
     world = running(analysis=JUDGED)
     rounds(world, 0.0, 0.0)
     moves = rounds(world, *[None] * (MAX_INCONCLUSIVE_ROUNDS + 3))
-    said = [note.reason for move in moves for note in move.notes]
+    said = [note.reason for move in moves for note in map(note_of, move.facts)]
     assert said == ["AnalysisInconclusive"]
     assert moves[-1].state == moves[-2].state, "nothing to write while nothing changes"
     assert moves[-1].requeue_after is not None

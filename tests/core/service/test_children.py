@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,15 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.inference_services import ACCEPTED, canary, document
+from tests.support.inference_services import (
+    ACCEPTED,
+    BEHAVIOR,
+    COMMIT,
+    MODEL_IMAGE,
+    canary,
+    document,
+    scaled,
+)
 
 from holdfast.core.service.children import Facts, Gateway, WeightedTarget, children_of, manifests
 from holdfast.core.service.pod import GPU_RESOURCE
@@ -66,6 +75,84 @@ CASES: dict[str, tuple[dict[str, Any], Facts]] = {
         {"backend": "llamacpp", "modelVolume": {"claim": "weights", "path": "/models"}},
         Facts(),
     ),
+    "model-from-an-image": (ACCEPTED["with a model from an image"], Facts()),
+    "pinned-model-and-canary": (
+        ACCEPTED["with a pinned model and a canary of its next revision"],
+        Facts(canary_ready=True),
+    ),
+    "pinned-sglang": ({"backend": "sglang", "modelRevision": COMMIT}, Facts()),
+    "llamacpp-from-an-image": (
+        {"backend": "llamacpp", "modelRef": f"{MODEL_IMAGE}#chat.gguf"},
+        Facts(),
+    ),
+    "sglang-from-an-image": ({"backend": "sglang", "modelRef": MODEL_IMAGE}, Facts()),
+    "adapters-vllm": (
+        {
+            "modelRef": "org/base",
+            "adapters": [
+                {"name": "sql", "source": "org/sql-lora"},
+                {"name": "chat", "source": "/adapters/chat"},
+            ],
+            "args": ["--max-model-len", "8192"],
+        },
+        Facts(),
+    ),
+    "adapters-sglang": (
+        {"backend": "sglang", "adapters": [{"name": "sql", "source": "org/sql-lora"}]},
+        Facts(),
+    ),
+    "adapters-llamacpp": (
+        {
+            "backend": "llamacpp",
+            "modelRef": "/models/base.gguf",
+            "adapters": [
+                {"name": "sql", "source": "/models/sql.gguf", "scale": 0.5},
+                {"name": "chat", "source": "/models/chat.gguf"},
+            ],
+        },
+        Facts(),
+    ),
+    "pod-template": (ACCEPTED["with a pod template"], Facts()),
+    "further-ports": (ACCEPTED["with further ports"], Facts()),
+    "accelerators": (ACCEPTED["with accelerators"], Facts()),
+    "claims": (ACCEPTED["with claims"], Facts()),
+    "canary-of-other-variables": (
+        ACCEPTED["with a canary of other variables and resources"],
+        Facts(gateway=GATEWAY, canary_ready=True),
+    ),
+    "cached": (ACCEPTED["with a cache"], Facts()),
+    "cached-llamacpp-and-canary": (
+        ACCEPTED["with a cached file for llama.cpp"],
+        Facts(canary_ready=True),
+    ),
+    "several-metrics": (ACCEPTED["with several metrics"], Facts()),
+    "preset": (ACCEPTED["with a preset"], Facts()),
+    "keda": (
+        {
+            **ACCEPTED["with a preset beside metrics, by KEDA"],
+            "autoscaling": {
+                "preset": "queue",
+                "metrics": [{"metric": "memory", "target": 70}],
+                "scaler": "keda",
+                "behavior": BEHAVIOR,
+            },
+        },
+        Facts(prometheus="http://prometheus.monitoring:9090"),
+    ),
+    "vllm-on-several-nodes": (
+        {"backend": "vllm", "nodes": 2, "resources": {"gpu": 8}, "args": ["--max-model-len", "8"]},
+        Facts(),
+    ),
+    "sglang-on-several-nodes": (
+        {
+            "backend": "sglang",
+            "nodes": 4,
+            "resources": {"gpu": 8},
+            "minReplicas": 1,
+            "maxReplicas": 3,
+        },
+        Facts(),
+    ),
     "everything": (ACCEPTED["with everything"], Facts(canary_ready=True, primary_replicas=4)),
 }
 
@@ -78,6 +165,10 @@ def test_the_children_are_byte_for_byte_what_they_were(case: str) -> None:
     if os.environ.get("HOLDFAST_GOLDEN"):
         file.write_text(text)
     assert text == file.read_text()
+
+
+def test_no_adapters_render_as_if_none_were_declared() -> None:
+    assert rendered(service(adapters=[])) == rendered(service())
 
 
 def test_a_volume_for_weights_is_mounted_beside_the_shared_memory() -> None:
@@ -158,7 +249,9 @@ def test_a_health_check_reaches_every_probe() -> None:
     serving = container(rendered(service(healthCheck=check)))
     for name in ("startupProbe", "readinessProbe", "livenessProbe"):
         assert serving[name]["httpGet"]["path"] == "/ready"
-        assert (serving[name]["periodSeconds"], serving[name]["timeoutSeconds"]) == (30, 10)
+        assert serving[name]["timeoutSeconds"] == 10
+    periods = [serving[name]["periodSeconds"] for name in ("startupProbe", "readinessProbe")]
+    assert periods == [2, 30]  # whoever starts is asked often, whatever is asked of it later
 
 
 def test_the_start_up_budget_is_kept_by_probe_and_rollout() -> None:
@@ -320,3 +413,214 @@ def test_the_variables_of_a_script_are_left_to_its_shell() -> None:
         secrets={"VLLM_API_KEY": {"name": "keys", "key": "vllm"}},
     )
     assert "${VLLM_API_KEY}" in container(rendered(found))["args"][-1]
+
+
+def test_a_canary_has_its_own_variables_and_resources_and_keeps_them_when_promoted() -> None:
+    change = ACCEPTED["with a canary of other variables and resources"]
+    objects = rendered(service(**change))
+    env = {each["name"]: each.get("value") for each in container(objects, "canary")["env"]}
+    assert (env["A"], env["B"]) == ("1", "3")
+    assert container(objects, "canary")["resources"]["limits"]["memory"] == "32Gi"
+    assert container(objects)["resources"]["limits"]["memory"] == "16Gi"
+    promoted = rendered(service(**change), Facts(promoted=True, canary_applied=False))
+    declared = rendered(service(env={"A": "1", "B": "3"}, resources={"memory": "32Gi"}))
+    assert promoted["Deployment/my-llama-primary"] == declared["Deployment/my-llama-primary"]
+
+
+def test_accelerators_are_requested_spread_over_and_handed_over_one_by_one() -> None:
+    objects = rendered(service(**ACCEPTED["with accelerators"]))
+    asked = {"cpu": "4", "memory": "16Gi", "amd.com/gpu": "2", "rdma/hca": "1"}
+    assert container(objects)["resources"]["requests"] == asked
+    assert GPU_RESOURCE not in asked
+    args = container(objects)["args"]
+    assert args[args.index("--tensor-parallel-size") + 1] == "2"
+    strategy = objects["Deployment/my-llama-primary"]["spec"]["strategy"]
+    assert strategy["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}
+
+
+@pytest.mark.parametrize("accelerators", [{"nvidia.com/mig-1g.10gb": 2}, {"rdma/hca": 2}])
+def test_slices_and_adapters_are_nothing_to_spread_a_model_over(
+    accelerators: dict[str, int],
+) -> None:
+    objects = rendered(service(resources={"gpuMemory": None, "accelerators": accelerators}))
+    assert "--tensor-parallel-size" not in container(objects)["args"]
+
+
+def test_claims_are_of_the_pod_and_of_the_server() -> None:
+    objects = rendered(service(**ACCEPTED["with claims"]))
+    assert pod(objects)["resourceClaims"] == [
+        {"name": "gpu", "resourceClaimTemplateName": "one-gpu"},
+        {"name": "shared", "resourceClaimName": "fabric"},
+    ]
+    claims = [{"name": "gpu", "request": "gpu"}, {"name": "shared"}]
+    assert container(objects)["resources"]["claims"] == claims
+    strategy = objects["Deployment/my-llama-primary"]["spec"]["strategy"]
+    assert strategy["rollingUpdate"]["maxSurge"] == 0
+
+
+def test_further_ports_are_of_every_service_and_a_number_of_the_container() -> None:
+    objects = rendered(service(**ACCEPTED["with further ports"]))
+    entry, primary = objects["Service/my-llama-svc"], objects["Service/my-llama-primary"]
+    assert (entry["spec"]["type"], primary["spec"]["type"]) == ("LoadBalancer", "ClusterIP")
+    assert entry["metadata"]["annotations"]["example.com/scheme"] == "internal"
+    assert "example.com/scheme" not in primary["metadata"]["annotations"]
+    assert entry["spec"]["ports"] == primary["spec"]["ports"]
+    targets = {each["name"]: each["targetPort"] for each in entry["spec"]["ports"]}
+    assert targets == {"http": "http", "grpc": 8001, "web": "http", "metrics": 8002}
+    ports = {each["name"]: each["containerPort"] for each in container(objects)["ports"]}
+    assert ports == {"http": 8000, "grpc": 8001, "metrics": 8002}
+
+
+@pytest.mark.parametrize(
+    ("name", "carried"),
+    [
+        ("team", True),
+        ("example.com/cost-centre", True),
+        ("app.kubernetes.io/name", False),
+        ("holdfast.dev/project", False),
+        ("helm.sh/chart", False),
+        ("argocd.argoproj.io/instance", False),
+        ("kustomize.toolkit.fluxcd.io/name", False),
+        ("topology.kubernetes.io/zone", False),
+    ],
+)
+def test_labels_of_the_user_are_carried_to_the_objects_and_not_to_the_pods(
+    name: str, carried: bool
+) -> None:
+    plain = rendered(service())
+    labelled = rendered(replace(service(), labels={name: "x"}))
+    for key, item in labelled.items():
+        assert (item["metadata"]["labels"].get(name) == "x") is carried
+        assert item["spec"] == plain[key]["spec"]
+
+
+def test_labels_of_the_service_do_not_take_the_place_of_ours() -> None:
+    found = rendered(replace(service(), labels={"holdfast.dev/workload": "x", "team": "chat"}))
+    labels = found["Deployment/my-llama-primary"]["metadata"]["labels"]
+    assert labels["holdfast.dev/workload"] == "my-llama"
+
+
+def test_annotations_of_the_service_are_not_carried() -> None:
+    plain = rendered(service())
+    assert rendered(replace(service(), annotations={"example.com/a": "b"})) == plain
+
+
+def flags(template: dict[str, Any]) -> dict[str, str]:
+    """What follows each flag of a container's arguments."""
+    args = template["spec"]["containers"][0]["args"]
+    return dict(zip(args, [*args[1:], ""], strict=True))
+
+
+def leader_worker_set(**change: Any) -> dict[str, Any]:
+    objects = rendered(service(**{"nodes": 2, "resources": {"gpu": 8}, **change}))
+    assert "Deployment/my-llama-primary" not in objects
+    found: dict[str, Any] = objects["LeaderWorkerSet/my-llama-primary"]["spec"]
+    return found
+
+
+def test_vllm_divides_its_layers_over_the_nodes_and_only_the_leader_answers() -> None:
+    template = leader_worker_set()["leaderWorkerTemplate"]
+    leader, worker = template["leaderTemplate"], template["workerTemplate"]
+    for each in (leader, worker):
+        given = flags(each)
+        assert given["--nnodes"] == given["--pipeline-parallel-size"] == "2"
+        assert given["--tensor-parallel-size"] == "8"
+        assert given["--node-rank"] == "$(LWS_WORKER_INDEX)"
+        assert given["--master-addr"] == "$(LWS_LEADER_ADDRESS)"
+    assert "--headless" in flags(worker)
+    assert "--headless" not in flags(leader)
+
+
+def test_sglang_counts_the_gpus_of_all_nodes() -> None:
+    template = leader_worker_set(backend="sglang")["leaderWorkerTemplate"]
+    for part in ("leaderTemplate", "workerTemplate"):
+        given = flags(template[part])
+        assert (given["--tp-size"], given["--nnodes"]) == ("16", "2")
+        assert given["--dist-init-addr"] == "$(LWS_LEADER_ADDRESS):20000"
+
+
+def test_services_select_leaders_and_the_budget_counts_all_pods() -> None:
+    objects = rendered(service(nodes=2, resources={"gpu": 8}))
+    template = objects["LeaderWorkerSet/my-llama-primary"]["spec"]["leaderWorkerTemplate"]
+    leader, worker = (
+        template[part]["metadata"]["labels"] for part in ("leaderTemplate", "workerTemplate")
+    )
+
+    def selects(selected: dict[str, str], labels: dict[str, str]) -> bool:
+        return selected.items() <= labels.items()
+
+    for name in ("my-llama-svc", "my-llama-primary"):
+        wanted = objects[f"Service/{name}"]["spec"]["selector"]
+        assert selects(wanted, leader)
+        assert not selects(wanted, worker)
+    guarded = objects["PodDisruptionBudget/my-llama-pdb"]["spec"]["selector"]["matchLabels"]
+    assert selects(guarded, leader)
+    assert selects(guarded, worker)
+
+
+def test_nobody_probes_a_worker() -> None:
+    template = leader_worker_set()["leaderWorkerTemplate"]
+    leader, worker = (
+        template[part]["spec"]["containers"][0] for part in ("leaderTemplate", "workerTemplate")
+    )
+    asked = {"startupProbe", "readinessProbe", "livenessProbe", "lifecycle", "ports"}
+    assert asked <= leader.keys()
+    assert not asked & worker.keys()
+    assert worker["resources"] == leader["resources"]
+
+
+def test_an_autoscaler_of_several_nodes_scales_the_groups() -> None:
+    objects = rendered(
+        service(nodes=2, resources={"gpu": 8, "cpu": "4"}, minReplicas=1, maxReplicas=3)
+    )
+    target = objects["HorizontalPodAutoscaler/my-llama-hpa"]["spec"]["scaleTargetRef"]
+    assert target["kind"] == "LeaderWorkerSet"
+    assert "replicas" not in objects["LeaderWorkerSet/my-llama-primary"]["spec"]
+
+
+def test_one_node_is_what_it_was_without_the_word() -> None:
+    assert rendered(service(nodes=1)) == rendered(service())
+
+
+PRESETS = {
+    ("vllm", "queue"): ("vllm:num_requests_waiting", "5"),
+    ("vllm", "kv-cache"): ("vllm:kv_cache_usage_perc", "800m"),
+    ("sglang", "queue"): ("sglang:num_queue_reqs", "5"),
+    ("sglang", "kv-cache"): ("sglang:token_usage", "800m"),
+    ("llamacpp", "queue"): ("llamacpp:requests_deferred", "2"),
+}
+
+
+@pytest.mark.parametrize(("backend", "preset"), PRESETS)
+def test_a_preset_is_the_metric_of_the_engine_with_its_usual_target(
+    backend: str, preset: str
+) -> None:
+    args = ["--enable-metrics"] if backend == "sglang" else None
+    objects = rendered(service(backend=backend, args=args, **scaled(preset=preset)))
+    (metric,) = objects["HorizontalPodAutoscaler/my-llama-hpa"]["spec"]["metrics"]
+    name, target = PRESETS[backend, preset]
+    assert metric["pods"]["metric"]["name"] == name
+    assert metric["pods"]["target"]["averageValue"] == target
+
+
+def test_keda_asks_for_the_pods_of_the_primary_alone() -> None:
+    facts = Facts(prometheus="http://prometheus:9090")
+    objects = rendered(service(**scaled(preset="queue", scaler="keda")), facts)
+    assert "HorizontalPodAutoscaler/my-llama-hpa" not in objects
+    (trigger,) = objects["ScaledObject/my-llama-scaler"]["spec"]["triggers"]
+    pattern = re.search('pod=~"(.*?)"', trigger["metadata"]["query"])
+    assert pattern is not None
+    names = re.compile(pattern[1])
+    assert names.fullmatch("my-llama-primary-6d4cf56db6-x7k2p")
+    assert not names.fullmatch("my-llama-canary-6d4cf56db6-x7k2p")
+    assert not names.fullmatch("my-llama-primary-2-primary-6d4cf56db6-x7k2p")
+    assert trigger["metadata"]["threshold"] == "5"
+
+
+def test_nothing_of_keda_is_rendered_without_keda_or_without_a_prometheus() -> None:
+    asked = service(**scaled(preset="queue", scaler="keda"))
+    for facts in (Facts(), Facts(prometheus="http://prometheus:9090", keda=False)):
+        objects = rendered(asked, facts)
+        assert not [name for name in objects if name.startswith(("Scaled", "Horizontal"))]
+    by_cpu = rendered(service(**scaled(scaler="keda")))
+    assert by_cpu["ScaledObject/my-llama-scaler"]["spec"]["triggers"][0]["type"] == "cpu"

@@ -149,6 +149,15 @@ def test_a_deployment_of_somebody_else_is_read_as_far_as_a_workload_goes() -> No
     assert found.scheduling == {"nodeSelector": {"pool": "gpu"}}
 
 
+def test_accelerators_are_taken_over_by_their_names() -> None:
+    deployment = yaml.safe_load(FOREIGN)
+    (server, *_) = deployment["spec"]["template"]["spec"]["containers"]
+    server["resources"] = {"limits": {"amd.com/gpu": "2", "rdma/hca": 1}}
+    found = import_deployment(deployment)
+    assert found.fields["resources"] == {"accelerators": {"amd.com/gpu": 2, "rdma/hca": 1}}
+    assert not [each for each in found.unsupported if each.field.startswith("resources")]
+
+
 def test_everything_that_is_not_taken_over_is_named() -> None:
     unsupported = import_deployment(yaml.safe_load(FOREIGN)).unsupported
     assert {each.field for each in unsupported} == {

@@ -5,7 +5,8 @@ from __future__ import annotations
 from copy import deepcopy
 
 import pytest
-from tests.support.inference_services import ACCEPTED, REFUSED, RefusedService, document
+from tests.support.inference_services import ACCEPTED, REFUSED, document
+from tests.support.refused import RefusedSpec
 
 from holdfast.core.errors import AlreadyExists, Conflict, InvalidSpec, ValidationError
 from holdfast.core.service.spec import (
@@ -43,7 +44,7 @@ def test_a_good_spec_passes(given: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize("case", REFUSED, ids=lambda case: case.why)
-def test_a_wrong_one_is_refused_and_says_where(case: RefusedService) -> None:
+def test_a_wrong_one_is_refused_and_says_where(case: RefusedSpec) -> None:
     with pytest.raises(InvalidSpec) as refusal:
         service_from_json(document(case.change))
     fields = [problem.field for problem in refusal.value.problems]

@@ -18,6 +18,7 @@ from holdfast.core.ownership.object_diff import diff_object
 from holdfast.core.ownership.signals import Declaration, FieldDrift
 from holdfast.core.tree import Fields, digest
 from holdfast.reconcile.gitops.codify import codify
+from holdfast.reconcile.gitops.codify_edits import CodifyWorkspace
 from holdfast.reconcile.gitops.ports import Decryptor, SourceExport
 
 KEY = b"a key of the tests"
@@ -103,17 +104,21 @@ class CodifyWorld:
         field_drifts: tuple[FieldDrift, ...],
     ) -> CodifyResult:
         trail = self.renders.trail(self.export, self.path, renderer=Renderer.AUTO)
+        work = CodifyWorkspace(
+            export=self.export,
+            path=self.path,
+            renderer=Renderer.AUTO,
+            namespace=self.namespace,
+            renders=self.renders,
+            trail=trail,
+        )
         return asyncio.run(
             codify(
+                work,
                 rendered=self.render(),
                 declared=declared,
                 live=live,
                 field_drifts=field_drifts,
-                export=self.export,
-                path=self.path,
-                namespace=self.namespace,
-                renders=self.renders,
-                trail=trail,
                 decryptor=self.decryptor,
             )
         )

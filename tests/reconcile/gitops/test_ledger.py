@@ -39,11 +39,11 @@ def hold(world: GitopsWorld) -> Hold:
 
 
 async def test_what_could_not_be_committed_is_taken_back_though_nothing_can_be_read() -> None:
-    world, shelf = await synced()
-    shelf.put_hold(hold(world))
-    await shelf.commit()
-    before = known(shelf)
-    (applied,) = shelf.inventory.values()
+    world, state = await synced()
+    state.put_hold(hold(world))
+    await state.commit()
+    before = known(state)
+    (applied,) = state.inventory.values()
     rule = TemporaryIgnoreRule(
         name="r",
         drift="drf-1",
@@ -56,29 +56,29 @@ async def test_what_could_not_be_committed_is_taken_back_though_nothing_can_be_r
         reason="noise",
         expires=world.clock.now() + timedelta(hours=1),
     )
-    shelf.drop_applied(applied.ref)
-    shelf.put_hold(hold(world), ended=True)
-    shelf.put_rule(rule)
-    shelf.put_rule(rule, ended=True)
-    shelf.drop_revision()
-    shelf.put_projects(("other",))
+    state.drop_applied(applied.ref)
+    state.put_hold(hold(world), ended=True)
+    state.put_rule(rule)
+    state.put_rule(rule, ended=True)
+    state.drop_revision()
+    state.put_projects(("other",))
     world.ledger_store.failure = SILENT
     with pytest.raises(StoreUnavailable):
-        await shelf.commit()
-    assert known(shelf) == before
-    assert shelf.stale
+        await state.commit()
+    assert known(state) == before
+    assert state.stale
     with pytest.raises(StoreUnavailable):
-        await shelf.refresh()
-    assert known(shelf) == before
+        await state.refresh()
+    assert known(state) == before
     world.ledger_store.failure = None
-    await shelf.refresh()
-    assert known(shelf) == before
+    await state.refresh()
+    assert known(state) == before
 
 
 async def test_a_reading_that_breaks_off_changes_nothing_and_revives_nothing() -> None:
-    world, shelf = await synced()
-    shelf.put_hold(hold(world))
-    await shelf.commit()
+    world, state = await synced()
+    state.put_hold(hold(world))
+    await state.commit()
     other = await open_state(world.ledger_store, world.application.id, world.clock)
     other.put_hold(hold(world), ended=True)
     await other.commit()
@@ -92,13 +92,13 @@ async def test_a_reading_that_breaks_off_changes_nothing_and_revives_nothing() -
             raise SILENT
         return await records(*args, **more)  # type: ignore[arg-type]
 
-    before = known(shelf)
+    before = known(state)
     world.ledger_store.records = breaks_off  # type: ignore[method-assign,assignment]
     with pytest.raises(StoreUnavailable):
-        await shelf.refresh()
-    assert known(shelf) == before
-    await shelf.refresh()
-    assert shelf.holds == {}
+        await state.refresh()
+    assert known(state) == before
+    await state.refresh()
+    assert state.holds == {}
 
 
 def known(state: ApplicationState) -> dict[str, object]:

@@ -13,8 +13,8 @@ import pytest
 from tests.support.gitops_server import PROJECT, serve_applications
 from tests.support.gitops_world import GitopsWorld
 from tests.support.ledgers import record_put
+from tests.support.memory_ledger import MemoryLedgerStore
 
-from holdfast.adapters.memory.ledger_store import MemoryLedgerStore
 from holdfast.core.drift import Cause, DriftKind
 from holdfast.core.gitops.application import ApplicationId, Remediation
 from holdfast.core.gitops.drift import ObjectDrift
@@ -84,15 +84,15 @@ def ids(lines: Sequence[str | bytes]) -> list[str]:
 
 def test_the_first_drift_comes_before_the_second_page_is_read() -> None:
     async def scenario() -> None:
-        book = PagedBook()
-        await book.write([drift(number) for number in range(35)], [])
-        lines = ledger_store.export_drifts(book, application="team/shop", project=PROJECT)
+        ledger = PagedBook()
+        await ledger.write([drift(number) for number in range(35)], [])
+        lines = ledger_store.export_drifts(ledger, application="team/shop", project=PROJECT)
         found = [await anext(lines)]
-        assert book.pages == 1
-        book.go_on.set()
+        assert ledger.pages == 1
+        ledger.go_on.set()
         found += [line async for line in lines]
         assert ids(found) == [f"drf-{number:04}" for number in range(35)]
-        assert book.pages == 4
+        assert ledger.pages == 4
 
     asyncio.run(scenario())
 
@@ -100,13 +100,13 @@ def test_the_first_drift_comes_before_the_second_page_is_read() -> None:
 @pytest.mark.parametrize("number", [0, 10, 20])
 def test_an_export_that_ends_with_a_page_is_whole(number: int) -> None:
     async def scenario() -> None:
-        book = PagedBook()
-        book.go_on.set()
-        await book.write([drift(each) for each in range(number)], [])
+        ledger = PagedBook()
+        ledger.go_on.set()
+        await ledger.write([drift(each) for each in range(number)], [])
         lines = [
             line
             async for line in ledger_store.export_drifts(
-                book, application="team/shop", project=PROJECT
+                ledger, application="team/shop", project=PROJECT
             )
         ]
         assert len(set(ids(lines))) == len(lines) == number
@@ -118,17 +118,17 @@ def test_drifts_that_move_meanwhile_come_once() -> None:
     """Those that change go to the front of "last changed", where a page has been already."""
 
     async def scenario() -> None:
-        book = PagedBook()
-        book.go_on.set()
-        await book.write([drift(number) for number in range(35)], [])
+        ledger = PagedBook()
+        ledger.go_on.set()
+        await ledger.write([drift(number) for number in range(35)], [])
         found = []
         async for line in ledger_store.export_drifts(
-            book, application="team/shop", project=PROJECT
+            ledger, application="team/shop", project=PROJECT
         ):
             found.append(line)
             if len(found) == 12:
                 moved = [drift(number, seen=1, note="moved") for number in (3, 30)]
-                await book.write([*moved, drift(99)], [])
+                await ledger.write([*moved, drift(99)], [])
         assert ids(found) == [f"drf-{number:04}" for number in (*range(35), 99)]
         assert [json.loads(found[number])["version"] for number in (3, 30)] == [1, 2]
 
@@ -144,17 +144,17 @@ def test_the_server_sends_the_first_page_while_the_last_is_not_read(tmp_path: Pa
     from holdfast.reconcile.sync_bridge import iterate_sync, run_sync
 
     world = GitopsWorld()
-    world.ledger_store = book = PagedBook()
+    world.ledger_store = ledger = PagedBook()
     with serve_applications(tmp_path, world) as running:
-        running.run(book.write([drift(number) for number in range(35)], []))
+        running.run(ledger.write([drift(number) for number in range(35)], []))
         token = running.server.token(PROJECT, ["read"])
         place = resolve_connection(running.url, token=token, environ={})
         options = ClientOptions(timeout=30.0, max_retries=0, manager="test", blocking=True)
         api = RemoteApplications(make_transport(place, options, Secret(token)), PROJECT)
         lines = iterate_sync(api.export(what="drifts"))
         found = [next(lines)]
-        assert book.pages == 1
-        book.go_on.set()
+        assert ledger.pages == 1
+        ledger.go_on.set()
         found += list(lines)
         run_sync(api.aclose())
         assert ids(found) == [f"drf-{number:04}" for number in range(35)]

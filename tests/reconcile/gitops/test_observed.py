@@ -65,14 +65,14 @@ async def test_a_revert_of_what_is_on_hold_is_refused_too() -> None:
     world.kube.edit(config_ref("a"), lambda item: item["data"].update(x="9"), manager="kubectl")
     await world.reconcile()
     (drift,) = world.drifts
-    desk = world.review()
-    await desk.pause(
-        desk.application("ml-platform", "shop"),
+    review = world.review()
+    await review.pause(
+        review.application("ml-platform", "shop"),
         actor="maria",
         reason="INC-1",
         until=world.clock.now() + timedelta(hours=1),
     )
     with pytest.raises(RefusedByPolicy, match="On hold by") as refusal:
-        await desk.revert("ml-platform", drift.id, actor="maria")
+        await review.revert("ml-platform", drift.id, actor="maria")
     assert "holdfast resume" in refusal.value.hint
     assert world.drifts[0].state is not DriftState.APPROVED

@@ -46,9 +46,9 @@ def edit(world: GitopsWorld, value: str) -> None:
 
 
 async def test_exactly_the_approved_plan_is_applied() -> None:
-    world, desk = await drifted()
+    world, review = await drifted()
     (drift,) = world.drifts
-    await desk.approve(PROJECT, drift.id, plan=drift.plan, actor="maria (t1)", comment="agreed")
+    await review.approve(PROJECT, drift.id, plan=drift.plan, actor="maria (t1)", comment="agreed")
     await world.reconcile()
     assert await world.data("a") == {"x": "1"}
     (record,) = await world.ledger_store.records(RecordKind.DRIFT, state="closed")
@@ -78,9 +78,9 @@ async def test_an_approval_applies_nothing_that_git_asks_for_beside_it() -> None
 
 
 async def test_an_approval_does_not_hold_for_a_world_that_moved() -> None:
-    world, desk = await drifted()
+    world, review = await drifted()
     (drift,) = world.drifts
-    await desk.approve(PROJECT, drift.id, plan=drift.plan, actor="maria", comment="")
+    await review.approve(PROJECT, drift.id, plan=drift.plan, actor="maria", comment="")
     edit(world, "10")
     result = await world.reconcile()
     assert await world.data("a") == {"x": "10"}
@@ -92,17 +92,17 @@ async def test_an_approval_does_not_hold_for_a_world_that_moved() -> None:
 
 
 async def test_a_plan_that_was_replaced_cannot_be_approved() -> None:
-    world, desk = await drifted()
+    world, review = await drifted()
     (drift,) = world.drifts
     edit(world, "10")
     await world.reconcile()
     with pytest.raises(StalePlan):
-        await desk.approve(PROJECT, drift.id, plan=drift.plan, actor="maria", comment="")
+        await review.approve(PROJECT, drift.id, plan=drift.plan, actor="maria", comment="")
     assert world.drifts[0].state is DriftState.AWAITING
 
 
 async def test_an_approval_that_was_not_written_is_not_shown_as_one() -> None:
-    world, desk = await drifted()
+    world, review = await drifted()
     (drift,) = world.drifts
     write = world.ledger_store.write
 
@@ -111,7 +111,7 @@ async def test_an_approval_that_was_not_written_is_not_shown_as_one() -> None:
 
     world.ledger_store.write = fails  # type: ignore[method-assign,assignment]
     with pytest.raises(StoreUnavailable):
-        await desk.approve(PROJECT, drift.id, plan=drift.plan, actor="maria")
+        await review.approve(PROJECT, drift.id, plan=drift.plan, actor="maria")
     assert [each.state for each in world.drifts] == [DriftState.AWAITING]
 
     async def stays_silent(*_: object) -> None:
@@ -120,21 +120,21 @@ async def test_an_approval_that_was_not_written_is_not_shown_as_one() -> None:
 
     world.ledger_store.write = stays_silent  # type: ignore[method-assign,assignment]
     with pytest.raises(StoreUnavailable):
-        await desk.approve(PROJECT, drift.id, plan=drift.plan, actor="maria")
+        await review.approve(PROJECT, drift.id, plan=drift.plan, actor="maria")
     assert [each.state for each in world.drifts] == [DriftState.AWAITING]
     world.ledger_store.failure = None
     world.ledger_store.write = write  # type: ignore[method-assign]
-    await desk.approve(PROJECT, drift.id, plan=drift.plan, actor="maria")
+    await review.approve(PROJECT, drift.id, plan=drift.plan, actor="maria")
     assert [each.state for each in world.drifts] == [DriftState.APPROVED]
 
 
 async def test_of_two_decisions_at_once_exactly_one_counts() -> None:
-    world, desk = await drifted()
+    world, review = await drifted()
     (drift,) = world.drifts
     answers = await asyncio.gather(
-        desk.approve(PROJECT, drift.id, plan=drift.plan, actor="maria", comment=""),
-        desk.reject(PROJECT, drift.id, actor="joe", comment="keep it"),
-        desk.approve(PROJECT, drift.id, plan=drift.plan, actor="ann", comment=""),
+        review.approve(PROJECT, drift.id, plan=drift.plan, actor="maria", comment=""),
+        review.reject(PROJECT, drift.id, actor="joe", comment="keep it"),
+        review.approve(PROJECT, drift.id, plan=drift.plan, actor="ann", comment=""),
         return_exceptions=True,
     )
     assert sum(not isinstance(each, Exception) for each in answers) == 1
@@ -142,7 +142,7 @@ async def test_of_two_decisions_at_once_exactly_one_counts() -> None:
 
 
 async def test_two_controllers_with_one_ledger_cannot_both_decide() -> None:
-    world, desk = await drifted()
+    world, review = await drifted()
     other = GitopsWorld()
     other.ledger_store, other.kube, other.client, other.git = (
         world.ledger_store,
@@ -153,66 +153,66 @@ async def test_two_controllers_with_one_ledger_cannot_both_decide() -> None:
     other.application = world.application
     await other.start()
     (drift,) = world.drifts
-    await desk.approve(PROJECT, drift.id, plan=drift.plan, actor="maria", comment="")
+    await review.approve(PROJECT, drift.id, plan=drift.plan, actor="maria", comment="")
     with pytest.raises(Conflict):
         await other.review().reject(PROJECT, drift.id, actor="joe", comment="no")
 
 
 async def test_who_asked_for_it_cannot_approve_it() -> None:
-    world, desk = await drifted(Remediation.REPORT, four_eyes=True)
+    world, review = await drifted(Remediation.REPORT, four_eyes=True)
     (drift,) = world.drifts
-    await desk.revert(PROJECT, drift.id, actor="maria (t1)")
+    await review.revert(PROJECT, drift.id, actor="maria (t1)")
     await world.reconcile()
     (drift,) = world.drifts
     assert drift.state is DriftState.AWAITING
     with pytest.raises(PermissionDenied):
-        await desk.approve(PROJECT, drift.id, plan=drift.plan, actor="maria (t2)", comment="")
-    await desk.approve(PROJECT, drift.id, plan=drift.plan, actor="joe (t3)", comment="")
+        await review.approve(PROJECT, drift.id, plan=drift.plan, actor="maria (t2)", comment="")
+    await review.approve(PROJECT, drift.id, plan=drift.plan, actor="joe (t3)", comment="")
     await world.reconcile()
     assert await world.data("a") == {"x": "1"}
 
 
 async def test_where_nobody_knows_who_made_a_change_two_people_approve_it() -> None:
     """Whoever used kubectl may be the one who approves: a field manager is no person."""
-    world, desk = await drifted(four_eyes=True)
+    world, review = await drifted(four_eyes=True)
     (drift,) = world.drifts
-    first = await desk.approve(PROJECT, drift.id, plan=drift.plan, actor="maria (t1)", comment="")
+    first = await review.approve(PROJECT, drift.id, plan=drift.plan, actor="maria (t1)", comment="")
     assert first.state is DriftState.AWAITING
-    again = await desk.approve(PROJECT, drift.id, plan=drift.plan, actor="maria (t2)", comment="")
+    again = await review.approve(PROJECT, drift.id, plan=drift.plan, actor="maria (t2)", comment="")
     assert again.state is DriftState.AWAITING, "two tokens of one person are one"
     await world.reconcile()
     assert await world.data("a") == {"x": "9"}
-    second = await desk.approve(PROJECT, drift.id, plan=drift.plan, actor="joe (t3)", comment="")
+    second = await review.approve(PROJECT, drift.id, plan=drift.plan, actor="joe (t3)", comment="")
     assert second.state is DriftState.APPROVED
     await world.reconcile()
     assert await world.data("a") == {"x": "1"}
 
 
 async def test_a_first_approval_does_not_count_for_another_plan() -> None:
-    world, desk = await drifted(four_eyes=True)
+    world, review = await drifted(four_eyes=True)
     (drift,) = world.drifts
-    await desk.approve(PROJECT, drift.id, plan=drift.plan, actor="maria (t1)", comment="")
+    await review.approve(PROJECT, drift.id, plan=drift.plan, actor="maria (t1)", comment="")
     edit(world, "10")
     await world.reconcile()
     (moved,) = world.drifts
     assert moved.plan != drift.plan
-    after = await desk.approve(PROJECT, moved.id, plan=moved.plan, actor="joe (t3)", comment="")
+    after = await review.approve(PROJECT, moved.id, plan=moved.plan, actor="joe (t3)", comment="")
     assert after.state is DriftState.AWAITING
 
 
 async def test_one_approval_is_enough_where_four_eyes_are_not_asked_for() -> None:
-    world, desk = await drifted()
+    world, review = await drifted()
     (drift,) = world.drifts
-    after = await desk.approve(PROJECT, drift.id, plan=drift.plan, actor="maria (t1)", comment="")
+    after = await review.approve(PROJECT, drift.id, plan=drift.plan, actor="maria (t1)", comment="")
     assert after.state is DriftState.APPROVED
 
 
 async def test_a_rejected_drift_is_asked_about_again_only_when_it_changes() -> None:
-    world, desk = await drifted()
+    world, review = await drifted()
     (drift,) = world.drifts
     with pytest.raises(ValidationError):
-        await desk.reject(PROJECT, drift.id, actor="maria", comment=" ")
-    await desk.reject(PROJECT, drift.id, actor="maria", comment="tuned on purpose")
+        await review.reject(PROJECT, drift.id, actor="maria", comment=" ")
+    await review.reject(PROJECT, drift.id, actor="maria", comment="tuned on purpose")
     await world.reconcile()
     assert world.drifts[0].state is DriftState.REJECTED
     told = world.notices[-1]
@@ -226,7 +226,7 @@ async def test_a_rejected_drift_is_asked_about_again_only_when_it_changes() -> N
 async def test_a_drift_that_no_pull_request_can_be_opened_for_says_why(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    world, desk = await drifted(Remediation.REPORT)
+    world, review = await drifted(Remediation.REPORT)
     (drift,) = world.drifts
 
     async def refuses(*asked: object, **more: object) -> None:
@@ -234,30 +234,30 @@ async def test_a_drift_that_no_pull_request_can_be_opened_for_says_why(
 
     for question in ("find", "past", "open"):
         monkeypatch.setattr(world.forge, question, refuses)
-    await desk.codify(PROJECT, drift.id, actor="maria")
+    await review.codify(PROJECT, drift.id, actor="maria")
     await world.reconcile()
     (after,) = world.drifts
     assert "The forge does not know the token." in after.note
 
 
 async def test_a_hold_by_annotation_is_ended_where_it_stands() -> None:
-    world, desk = await drifted(Remediation.REPORT)
+    world, review = await drifted(Remediation.REPORT)
     until = (world.clock.now() + timedelta(hours=1)).isoformat()
     mark = {"holdfast.dev/paused-until": until}
     world.kube.edit(A, lambda item: item["metadata"].setdefault("annotations", {}).update(mark))
     await world.reconcile()
     with pytest.raises(NotFound) as refused:
-        await desk.resume(world.context, actor="maria", object=A)
+        await review.resume(world.context, actor="maria", object=A)
     assert "kubectl annotate -n chat configmap/a holdfast.dev/paused-until-" in str(refused.value)
     with pytest.raises(NotFound, match="is not on hold"):
-        await desk.resume(world.context, actor="maria", object=config_ref("b"))
+        await review.resume(world.context, actor="maria", object=config_ref("b"))
 
 
 async def test_a_snooze_ends() -> None:
-    world, desk = await drifted()
+    world, review = await drifted()
     (drift,) = world.drifts
     until = world.clock.now() + timedelta(hours=1)
-    await desk.snooze(PROJECT, drift.id, actor="maria", comment="later", until=until)
+    await review.snooze(PROJECT, drift.id, actor="maria", comment="later", until=until)
     await world.reconcile()
     assert world.drifts[0].state is DriftState.SNOOZED
     world.pass_time(3700)
@@ -266,17 +266,17 @@ async def test_a_snooze_ends() -> None:
 
 
 async def test_a_revert_by_hand_is_applied_at_once_where_no_review_is_asked_for() -> None:
-    world, desk = await drifted(Remediation.REPORT)
+    world, review = await drifted(Remediation.REPORT)
     (drift,) = world.drifts
-    await desk.revert(PROJECT, drift.id, actor="maria")
+    await review.revert(PROJECT, drift.id, actor="maria")
     await world.reconcile()
     assert await world.data("a") == {"x": "1"}
 
 
 async def test_a_drift_can_be_sent_to_git_by_hand() -> None:
-    world, desk = await drifted(Remediation.REPORT)
+    world, review = await drifted(Remediation.REPORT)
     (drift,) = world.drifts
-    await desk.codify(PROJECT, drift.id, actor="maria")
+    await review.codify(PROJECT, drift.id, actor="maria")
     await world.reconcile()
     assert list(world.forge.pulls) == [1]
     await world.reconcile()
@@ -287,9 +287,9 @@ async def test_a_drift_can_be_sent_to_git_by_hand() -> None:
 async def test_what_was_sent_to_git_stays_so_when_the_routes_change(
     match: MatchSpec | None,
 ) -> None:
-    world, desk = await drifted(Remediation.REPORT)
+    world, review = await drifted(Remediation.REPORT)
     (drift,) = world.drifts
-    await desk.codify(PROJECT, drift.id, actor="maria")
+    await review.codify(PROJECT, drift.id, actor="maria")
     await world.reconcile()
     routes = (route(Remediation.SELF_HEAL, name="new", match=match),)
     spec = replace(world.application.spec, drift=DriftSpec(routes=routes))
@@ -304,10 +304,10 @@ async def test_what_was_sent_to_git_stays_so_when_the_routes_change(
 
 
 async def test_a_rule_of_a_moment_hides_and_ends() -> None:
-    world, desk = await drifted(Remediation.REPORT)
+    world, review = await drifted(Remediation.REPORT)
     (drift,) = world.drifts
     until = world.clock.now() + timedelta(days=7)
-    (rule,) = await desk.ignore(PROJECT, drift.id, actor="maria", until=until, reason="load test")
+    (rule,) = await review.ignore(PROJECT, drift.id, actor="maria", until=until, reason="load test")
     result = await world.reconcile()
     assert result.status.sync == "synced"
     assert result.status.tolerated == 1
@@ -318,10 +318,10 @@ async def test_a_rule_of_a_moment_hides_and_ends() -> None:
 
 
 async def test_a_pause_counts_at_once_and_its_end_is_decided() -> None:
-    world, desk = await drifted(Remediation.REPORT)
-    following = desk.application(PROJECT, "shop")
+    world, review = await drifted(Remediation.REPORT)
+    following = review.application(PROJECT, "shop")
     until = world.clock.now() + timedelta(hours=2)
-    hold = await desk.pause(
+    hold = await review.pause(
         following, actor="maria", reason="INC-1432", until=until, end=HoldEnd.REVERT
     )
     world.git.commit({"a.yaml": configmap("a", x="1"), "b.yaml": configmap("b", w="7")})
@@ -339,19 +339,19 @@ async def test_a_pause_counts_at_once_and_its_end_is_decided() -> None:
 
 
 async def test_a_resumed_application_goes_its_own_way_again() -> None:
-    world, desk = await drifted(Remediation.SELF_HEAL)
-    following = desk.application(PROJECT, f"{APP}")
+    world, review = await drifted(Remediation.SELF_HEAL)
+    following = review.application(PROJECT, f"{APP}")
     until = world.clock.now() + timedelta(hours=2)
-    await desk.pause(following, actor="maria", reason="INC-1", until=until)
+    await review.pause(following, actor="maria", reason="INC-1", until=until)
     edit(world, "9")
     await world.reconcile()
     assert world.drifts[0].state is DriftState.HELD
-    await desk.resume(following, actor="maria")
+    await review.resume(following, actor="maria")
     world.pass_time(60)
     await world.reconcile()
     assert await world.data("a") == {"x": "1"}
     with pytest.raises(NotFound):
-        await desk.resume(following, actor="maria")
+        await review.resume(following, actor="maria")
 
 
 async def test_a_parked_plan_is_carried_out_once_it_is_approved() -> None:
@@ -360,12 +360,12 @@ async def test_a_parked_plan_is_carried_out_once_it_is_approved() -> None:
     await world.reconcile()
     world.git.commit({f"{n}.yaml": configmap(f"c{n}", x="1") for n in range(12)})
     await world.fetch_and_reconcile()
-    desk = world.review()
+    review = world.review()
     assert world.context is not None
     (plan,) = world.context.state.plans.values()
     with pytest.raises(StalePlan):
-        await desk.approve_plan(PROJECT, plan.id, plan="sha256:0", actor="maria")
-    await desk.approve_plan(PROJECT, plan.id, plan=plan.digest, actor="maria")
+        await review.approve_plan(PROJECT, plan.id, plan="sha256:0", actor="maria")
+    await review.approve_plan(PROJECT, plan.id, plan=plan.digest, actor="maria")
     await world.reconcile()
     assert await world.live("c19") is None
     assert world.context.state.plans == {}
@@ -377,16 +377,16 @@ async def test_a_rejected_plan_is_asked_about_again_when_it_changes_or_by_a_sync
     await world.reconcile()
     world.git.commit({f"{n}.yaml": configmap(f"c{n}", x="1") for n in range(12)})
     result = await world.fetch_and_reconcile()
-    desk = world.review()
+    review = world.review()
     assert world.context is not None
     assert waits_for_approval(result)
     (plan,) = world.context.state.plans.values()
     with pytest.raises(ValidationError):
-        await desk.reject_plan(PROJECT, plan.id, actor="maria", comment=" ")
-    await desk.reject_plan(PROJECT, plan.id, actor="maria", comment="set back by mistake")
+        await review.reject_plan(PROJECT, plan.id, actor="maria", comment=" ")
+    await review.reject_plan(PROJECT, plan.id, actor="maria", comment="set back by mistake")
     for decide in (
-        desk.reject_plan(PROJECT, plan.id, actor="joe", comment="me too"),
-        desk.approve_plan(PROJECT, plan.id, plan=plan.digest, actor="joe"),
+        review.reject_plan(PROJECT, plan.id, actor="joe", comment="me too"),
+        review.approve_plan(PROJECT, plan.id, plan=plan.digest, actor="joe"),
     ):
         with pytest.raises(Conflict, match="was rejected by maria"):
             await decide
@@ -400,15 +400,15 @@ async def test_a_rejected_plan_is_asked_about_again_when_it_changes_or_by_a_sync
     await world.sync()
     (again,) = world.context.state.plans.values()
     assert (again.id, again.rejected_by) == (plan.id, "")
-    await desk.reject_plan(PROJECT, plan.id, actor="maria", comment="still a mistake")
+    await review.reject_plan(PROJECT, plan.id, actor="maria", comment="still a mistake")
     world.git.commit({f"{n}.yaml": configmap(f"c{n}", x="1") for n in range(11)})
     result = await world.fetch_and_reconcile()
     (other,) = world.context.state.plans.values()
     assert other.id != plan.id and not other.decided
     assert waits_for_approval(result)
-    await desk.approve_plan(PROJECT, other.id, plan=other.digest, actor="maria")
+    await review.approve_plan(PROJECT, other.id, plan=other.digest, actor="maria")
     with pytest.raises(Conflict, match="was approved by maria"):
-        await desk.reject_plan(PROJECT, other.id, actor="joe", comment="too late")
+        await review.reject_plan(PROJECT, other.id, actor="joe", comment="too late")
 
 
 def waits_for_approval(result: ApplicationResult) -> bool:
@@ -416,21 +416,21 @@ def waits_for_approval(result: ApplicationResult) -> bool:
 
 
 async def test_another_project_sees_nothing() -> None:
-    world, desk = await drifted()
+    world, review = await drifted()
     (drift,) = world.drifts
     with pytest.raises(NotFound):
-        await desk.approve("other", drift.id, plan=drift.plan, actor="eve", comment="")
+        await review.approve("other", drift.id, plan=drift.plan, actor="eve", comment="")
     with pytest.raises(NotFound):
-        desk.application("other", "shop")
-    assert desk.applications("other") == ()
+        review.application("other", "shop")
+    assert review.applications("other") == ()
 
 
 async def test_a_hold_does_not_last_for_ever() -> None:
-    world, desk = await drifted()
-    following = desk.application(PROJECT, "shop")
+    world, review = await drifted()
+    following = review.application(PROJECT, "shop")
     for days in (-1, 0, 31):
         with pytest.raises(ValidationError):
-            await desk.pause(
+            await review.pause(
                 following,
                 actor="maria",
                 reason="x",
@@ -441,21 +441,21 @@ async def test_a_hold_does_not_last_for_ever() -> None:
 
 
 async def test_a_secret_in_a_comment_is_refused() -> None:
-    world, desk = await drifted()
+    world, review = await drifted()
     (drift,) = world.drifts
     with pytest.raises(ValidationError, match="credential"):
-        await desk.reject(PROJECT, drift.id, actor="m", comment="use ghp_" + "a" * 36)
+        await review.reject(PROJECT, drift.id, actor="m", comment="use ghp_" + "a" * 36)
 
 
 async def test_a_sync_during_a_hold_decides_nothing_about_what_is_held() -> None:
-    world, desk = await drifted(Remediation.REPORT)
+    world, review = await drifted(Remediation.REPORT)
     following = world.context
     assert following is not None
     until = world.clock.now() + timedelta(hours=1)
-    await desk.pause(following, actor="maria", reason="INC-1", until=until)
+    await review.pause(following, actor="maria", reason="INC-1", until=until)
     await world.reconcile()
     before = [entry.seq for entry in await world.ledger_store.entries(application="team/shop")]
-    desk.sync(following, actor="joe", prune=False, force=False)
+    review.sync(following, actor="joe", prune=False, force=False)
     await world.reconcile()
     (drift,) = world.drifts
     assert (drift.state, drift.decided_by) == (DriftState.HELD, "")

@@ -118,10 +118,10 @@ async def test_a_secret_of_an_unknown_past_is_judged_by_when_it_was_written_last
     edit(world, "two")
     world.git.commit({"s.yaml": secret("two")})
     assert world.context is not None
-    shelf = world.context.state
-    known = shelf.inventory[SECRET]
-    shelf.put_applied(replace(known, data={}))
-    await shelf.commit()
+    state = world.context.state
+    known = state.inventory[SECRET]
+    state.put_applied(replace(known, data={}))
+    await state.commit()
     world.pass_time(60)
     await world.fetch_and_reconcile()
     assert [each.healable for each in world.drifts] == [False]

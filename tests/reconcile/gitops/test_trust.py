@@ -142,11 +142,11 @@ async def test_a_record_without_values_is_completed_as_soon_as_the_object_is_as_
     """An inventory that an older version wrote."""
     world = await at_rest(GitopsWorld(), x="one")
     assert world.context is not None
-    shelf = world.context.state
-    shelf.put_applied(replace(shelf.inventory[A], values=""))
-    await shelf.commit()
+    state = world.context.state
+    state.put_applied(replace(state.inventory[A], values=""))
+    await state.commit()
     await world.reconcile()
-    assert shelf.inventory[A].values
+    assert state.inventory[A].values
     world.git.commit({"a.yaml": configmap("a", x="two")})
     await world.fetch_and_reconcile()
     assert await world.data("a") == {"x": "two"}
@@ -155,9 +155,9 @@ async def test_a_record_without_values_is_completed_as_soon_as_the_object_is_as_
 async def test_without_recorded_values_what_differs_is_told_and_not_trusted() -> None:
     world = await at_rest(GitopsWorld(), x="one")
     assert world.context is not None
-    shelf = world.context.state
-    shelf.put_applied(replace(shelf.inventory[A], values=""))
-    await shelf.commit()
+    state = world.context.state
+    state.put_applied(replace(state.inventory[A], values=""))
+    await state.commit()
     await forge(world, {"x": "evil"}, applied=None)
     world.git.commit({"a.yaml": configmap("a", x="two")})
     await world.fetch_and_reconcile()

@@ -70,6 +70,21 @@ class Busy(Counting):
         return applied
 
 
+class Reporting(Counting):
+    """Has a controller that reports in the status right after every change of the owners."""
+
+    async def patch(self, ref: Any, operations: Any, **more: Any) -> Fields:
+        patched = await super().patch(ref, operations, **more)
+
+        def report(live: dict[str, Any]) -> None:
+            live.update(status={"replicas": 1})
+            annotations = live["metadata"].setdefault("annotations", {})
+            annotations["deployment.kubernetes.io/revision"] = "2"
+
+        self.edit(ref, report, manager="kube-controller-manager", subresource="status")
+        return patched
+
+
 class Mirroring(Counting):
     """Has an admission policy that sends images to a mirror, as long as it is there."""
 
@@ -343,6 +358,21 @@ def test_a_heal_removes_additions_and_leaves_what_is_delegated() -> None:
     play(story())
 
 
+def test_a_heal_goes_on_where_a_controller_reported_between_its_two_writes() -> None:
+    """Ended half-way, it would have made the addition ours, and nobody would ever tell of it."""
+
+    async def story() -> None:
+        stage = Stage(kube=Reporting())
+        await stage.resource_manager.create(stage.declared())
+        stage.edit(lambda item: image(item)["env"].append({"name": "NEW", "value": "1"}))
+        live = await stage.live()
+        found = await stage.resource_manager.diff(stage.declared(), live)
+        healed: Any = (await stage.resource_manager.heal(stage.declared(), live, found)).live
+        assert [each["name"] for each in image(healed)["env"]] == ["A", "B"]
+
+    play(story())
+
+
 def test_what_is_left_alone_keeps_its_value_whether_it_was_changed_added_or_removed() -> None:
     async def story() -> None:
         stage = Stage()
@@ -541,3 +571,41 @@ def test_an_answer_for_want_of_rights_is_not_remembered_for_ever() -> None:
         assert stage.kube.asked == 2
 
     play(story())
+
+
+def _report_status(stage: Stage) -> None:
+    stage.kube.edit(
+        ref_of(stage.declared().item),
+        lambda live: live.update(status={"replicas": 1}),
+        manager="kube-controller-manager",
+        subresource="status",
+    )
+
+
+def _relabel(stage: Stage) -> None:
+    stage.edit(lambda live: live["metadata"].setdefault("labels", {}).update(keep="me"))
+
+
+def _take_over(stage: Stage) -> None:
+    """Somebody else claims a field, and leaves every value as it is."""
+    item = stage.declared().item
+    other = {**item, "spec": {"replicas": value_at(item, ("spec", "replicas"))}}
+    asyncio.run(stage.kube.apply(other, manager="other", force=True))
+
+
+@pytest.mark.parametrize(
+    ("change", "deleted"), [(_report_status, True), (_relabel, False), (_take_over, False)]
+)
+def test_an_object_is_deleted_unless_more_than_its_status_moved(
+    change: Callable[[Stage], None], deleted: bool
+) -> None:
+    stage = Stage()
+    created = asyncio.run(stage.resource_manager.create(stage.declared()))
+    change(stage)
+    ref = ref_of(stage.declared().item)
+    if deleted:
+        asyncio.run(stage.resource_manager.delete(ref, created.live))
+    else:
+        with pytest.raises(KubeConflict):
+            asyncio.run(stage.resource_manager.delete(ref, created.live))
+    assert (asyncio.run(stage.kube.get(ref)) is None) is deleted

@@ -36,6 +36,20 @@ def test_drift_is_left_where_the_policy_says_so(world: OperatorWorld, policy: st
     assert not world.client.of("Deployment")
 
 
+def test_drift_that_is_put_back_at_once_is_told_with_what_that_cost(world: OperatorWorld) -> None:
+    """Asked after the write: no heal waits for it, and what is free is not counted then."""
+    drifted(world, "reconcile", resources={"gpu": 1})
+    notes = world.reconcile().notes
+    (healed,) = [note for note in notes if note.reason == "DriftHealed"]
+    back = f"Putting Deployment {NAME}-primary back:"
+    assert f"It was put back. {back} " in healed.message
+    assert "cold start unknown" in healed.message
+    assert back in world.says("DriftDetected")
+    assert "cost unknown" not in healed.message
+    reads = [call for call in world.client.calls if "Node" in str(call)]
+    assert reads == []
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 def test_what_is_absent_is_created_under_every_policy(world: OperatorWorld, policy: str) -> None:
     world.declare({"onDrift": policy})
@@ -93,10 +107,80 @@ def test_a_dry_run_writes_down_what_it_would_do(world: OperatorWorld) -> None:
     world.reconcile()
     status = world.service().status
     assert status is not None
-    (line,) = status.plan or ()
+    line, cost = status.plan or ()
+    assert cost == (
+        f"Deployment {NAME}-primary: cost: rolling restart of 2 pods; cold start unknown"
+    )
     assert line.startswith(f"Deployment {NAME}-primary: spec.template.spec.containers[name=server]")
     assert "evil:1 → vllm/vllm-openai" in line
     assert "by kubectl-edit" in line
+
+
+def test_a_plan_has_what_drifted_and_what_waits_for_it_word_for_word(world: OperatorWorld) -> None:
+    drifted(world, "dry_run", env={"A": "1"})
+    world.declare({"onDrift": "dry_run", "env": {"A": "9"}})
+    world.reconcile()
+    status = world.service().status
+    assert status is not None
+    container = f"Deployment {NAME}-primary: spec.template.spec.containers[name=server]"
+    assert status.plan == (
+        f"{container}.image: evil:1 → vllm/vllm-openai:v0.32.0 (by kubectl-edit)",
+        f"{container}.env[name=A].value: 1 → 9 (declared anew)",
+        f"Deployment {NAME}-primary: cost: rolling restart of 2 pods; cold start unknown",
+    )
+
+
+@pytest.mark.parametrize("policy", ["warn", "fail", "dry_run"])
+def test_who_has_to_decide_about_drift_is_told_what_putting_it_back_costs(
+    world: OperatorWorld, policy: str
+) -> None:
+    drifted(world, policy)
+    world.reconcile()
+    assert world.says("DriftDetected").endswith(
+        f"Putting Deployment {NAME}-primary back: rolling restart of 2 pods; cold start unknown."
+    )
+
+
+GPU = "nvidia.com/gpu"
+ONE_GPU = {"replicas": 1, "resources": {"gpu": 1}, "rollout": {"maxSurge": 1}}
+
+
+def full_node(world: OperatorWorld) -> None:
+    """One node with one GPU, which the only pod has."""
+    world.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}})
+    status: Any = {
+        "allocatable": {GPU: "1"}, "conditions": [{"type": "Ready", "status": "True"}]
+    }  # fmt: skip
+    world.edit("Node", "n1", {"op": "add", "path": "/status", "value": status}, at="status")
+    container = {"name": "server", "image": "x", "resources": {"limits": {GPU: "1"}}}
+    spec = {"nodeName": "n1", "containers": [container]}
+    world.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec})
+
+
+DEADLOCK = (
+    "will not finish on the nodes there are: needs 1 nvidia.com/gpu beside the running ones,"
+    " 0 free; rolling restart of 1 pod; cold start unknown"
+)
+
+
+def test_a_rollout_that_finds_no_second_gpu_is_foretold_in_the_plan(world: OperatorWorld) -> None:
+    world.declare({**ONE_GPU, "onDrift": "dry_run"})
+    world.converge()
+    full_node(world)
+    world.set_image()
+    status = world.reconcile().status
+    assert (status.plan or ())[-1] == f"Deployment {NAME}-primary: cost: {DEADLOCK}"
+
+
+def test_a_rollout_that_finds_no_second_gpu_is_foretold_when_it_is_begun(
+    world: OperatorWorld,
+) -> None:
+    world.declare(ONE_GPU)
+    world.converge()
+    full_node(world)
+    world.declare({**ONE_GPU, "env": {"A": "2"}})
+    notes = [note.message for note in world.reconcile().notes if note.reason == "Updated"]
+    assert notes == [f"Deployment {NAME}-primary was made as declared. Its rollout {DEADLOCK}."]
 
 
 @pytest.mark.parametrize("change", [{"replicas": 4}, {"env": {"A": "9"}}, {"env": {}}])
@@ -377,7 +461,10 @@ def test_a_child_that_somebody_deleted_is_told_as_such(world: OperatorWorld, pol
     notes = world.reconcile().notes
     assert [note.reason for note in notes] == ["DriftHealed"]
     assert notes[0].warning
-    said = f"Somebody deleted PodDisruptionBudget {NAME}-pdb. It was created again."
+    said = (
+        f"Somebody deleted PodDisruptionBudget {NAME}-pdb. It was created again."
+        f" Putting PodDisruptionBudget {NAME}-pdb back: restarts nothing."
+    )
     assert notes[0].message == said == world.says("DriftDetected")
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from holdfast.core.service.facts import ConditionReport, ConditionReports
 from holdfast.core.service.spec import Condition, InferenceServiceStatus
+from holdfast.reconcile.service.messages import note_of
 from holdfast.reconcile.service.observe import RolloutStatus
-from holdfast.reconcile.service.status import _describe_rollout, events_of_transition
+from holdfast.reconcile.service.status import _describe_rollout, facts_of_transition
 
 
 def rollout(
@@ -53,11 +57,36 @@ def test_replicas_are_counted_in_a_sentence_that_is_true(state: RolloutStatus, w
 @pytest.mark.parametrize(("reason", "warns"), [("RollingOut", False), ("PodsFailing", True)])
 def test_a_rollout_is_told_without_a_warning(reason: str, warns: bool) -> None:
     before = InferenceServiceStatus(conditions=(_ready("True", "Serving"),))
-    after = InferenceServiceStatus(conditions=(_ready("False", reason),))
-    assert [(note.reason, note.warning) for note in events_of_transition(before, after)] == [
-        ("NotReady", warns)
-    ]
+    (fact,) = facts_of_transition(before, {}, _reports(_report("Ready", "False", reason)))
+    assert (note_of(fact).reason, note_of(fact).warning) == ("NotReady", warns)
 
 
-def _ready(status: str, reason: str) -> Condition:
-    return Condition(type="Ready", status=status, reason=reason, message="As it is.")
+@pytest.mark.parametrize("sentence", ["As it is.", "In other words."])
+def test_a_condition_is_told_again_for_its_values_and_never_for_its_words(sentence: str) -> None:
+    before = InferenceServiceStatus(
+        conditions=(_ready("True", "Serving"), _ready("True", "Left", type="DriftDetected"))
+    )
+    left = _report("DriftDetected", "True", "Left", about="image")
+    again = replace(left, message=sentence)
+    ready = _report("Ready", "True", "Serving")
+    last = _reports(ready, left)
+    assert not [*facts_of_transition(before, last, _reports(ready, again))]
+    other = _report("DriftDetected", "True", "Left", about="replicas")
+    (fact,) = facts_of_transition(before, last, _reports(ready, other))
+    assert note_of(fact).reason == "DriftLeft"
+    assert not [*facts_of_transition(before, {}, _reports(ready, other))], "after a restart"
+
+
+def _ready(status: str, reason: str, *, type: str = "Ready") -> Condition:
+    return Condition(type=type, status=status, reason=reason, message="As it is.")
+
+
+def _report(type: str, status: str, reason: str, about: str = "") -> ConditionReport:
+    return ConditionReport(
+        type=type, status=status, reason=reason, message="As it is.", details=(about,)
+    )
+
+
+def _reports(*reports: ConditionReport) -> ConditionReports:
+    usual = (_report("UpToDate", "True", "AsDeclared"), _report("DriftDetected", "False", "None"))
+    return {each.type: each for each in (*usual, *reports)}

@@ -121,7 +121,7 @@ def test_it_stays_available_during_a_rollout_and_is_not_ready(world: OperatorWor
 
 def pod(name: str, **state: Any) -> dict[str, Any]:
     labels = {"holdfast.dev/workload": NAME, "holdfast.dev/role": "primary"}
-    status = {"containerStatuses": [{"name": "server", "state": state, "restartCount": 3}]}
+    status = {"containerStatuses": [{"name": "server", "state": state, "restartCount": 1}]}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -148,6 +148,219 @@ def test_it_is_not_ready_while_a_pod_crashes_and_says_which(world: OperatorWorld
     assert world.condition("Available")[0] == "True"
     assert world.condition("Degraded") == ("True", "PodsFailing")
     assert "CrashLoopBackOff" in result.status.message
+    assert [note.reason for note in result.notes] == ["PodsFailing"]
+    assert world.reconcile().notes == ()  # told once
+
+
+def test_a_probe_that_kills_a_pod_is_told_in_its_own_words(world: OperatorWorld) -> None:
+    world.declare()
+    world.converge()
+    killed = pod("my-llama-primary-x")
+    ask = {"httpGet": {"path": "/nowhere", "port": 8000}}
+    killed["spec"]["containers"][0]["startupProbe"] = ask
+    uid = world.apply(killed)["metadata"]["uid"]
+    started = "2026-11-18T05:00:00Z"
+    ended = {"reason": "Error", "exitCode": 137, "startedAt": started}
+    state = {"name": "server", "state": {"running": {}}, "restartCount": 1,
+             "lastState": {"terminated": ended}}  # fmt: skip
+    world.edit("Pod", "my-llama-primary-x",
+               {"op": "add", "path": "/status", "value": {"containerStatuses": [state]}},
+               at="status", by="kubelet")  # fmt: skip
+    said = "Startup probe failed: HTTP probe failed with statuscode: 404"
+    kill = "Container server failed startup probe, will be restarted"
+    for reason, message in (("Unhealthy", said), ("Killing", kill)):
+        about = {"kind": "Pod", "namespace": world.namespace, "uid": uid}
+        world.apply({"apiVersion": "v1", "kind": "Event", "involvedObject": about,
+                     "metadata": {"name": reason.lower()}, "reason": reason, "message": message,
+                     "lastTimestamp": started}, by="kubelet")  # fmt: skip
+    world.settle(primary=1)
+    result = world.reconcile()
+    world.clock.time += timedelta(seconds=result.requeue_after or 0)
+    world.client.calls.clear()
+    result = world.reconcile()
+    assert f"{said} (GET /nowhere)" in result.status.message
+    assert world.condition("Degraded") == ("True", "PodsFailing")
+    assert [call.kind for call in world.client.calls].count("Event") == 1
+
+    denied = PermissionDenied("events is forbidden")
+    world.client.failing = lambda call: denied if call.kind == "Event" else None
+    result = world.reconcile()
+    assert "ended with Error, exit code 137, restarted once" in result.status.message
+
+
+def seen_pod(ready: bool, restarts: int = 0) -> dict[str, Any]:
+    found = pod("my-llama-primary-x")
+    states = [{"name": "server", "state": {"running": {}}, "restartCount": restarts,
+               "lastState": {"terminated": {"reason": "OOMKilled", "exitCode": 137}}}]  # fmt: skip
+    conditions = [{"type": "Ready", "status": str(ready)}]
+    found["status"] = {"containerStatuses": states, "conditions": conditions}
+    return found
+
+
+def test_a_pod_that_does_not_stay_ready_is_told_although_it_is_ready_now(
+    world: OperatorWorld,
+) -> None:
+    world.declare()
+    world.converge()
+    world.apply(pod("my-llama-primary-x"))
+    for count in (1, 2, 3):
+        assert world.reconcile().notes == ()
+        assert world.condition("Degraded") == ("False", "Healthy"), "a restart or two are none"
+        world.clock.time += timedelta(seconds=60)
+        world.pod_seen(seen_pod(True, count - 1), seen_pod(False, count))
+        world.pod_seen(seen_pod(False, count), seen_pod(True, count))
+    status = seen_pod(True, 3)["status"]
+    world.edit("Pod", "my-llama-primary-x", {"op": "add", "path": "/status", "value": status},
+               at="status", by="kubelet")  # fmt: skip
+    result = world.reconcile()
+    assert [note.reason for note in result.notes] == ["PodsFlapping"]
+    assert world.condition("Degraded") == ("True", "PodsFlapping")
+    assert world.condition("Ready") == ("True", "Serving"), "it serves"
+    assert "stopped being ready 3 times within 30 minutes" in world.says("Degraded")
+    assert "OOMKilled" in world.says("Degraded")
+    assert world.reconcile().notes == ()  # told once
+
+    assert result.requeue_after is not None, "no event says that it has calmed down"
+    world.clock.time += timedelta(seconds=result.requeue_after)
+    world.reconcile()
+    assert world.condition("Degraded") == ("False", "Healthy")
+
+
+def test_a_flapping_pod_that_is_gone_is_forgotten(world: OperatorWorld) -> None:
+    world.declare()
+    world.converge()
+    for _ in range(3):
+        world.pod_seen(seen_pod(True), seen_pod(False))
+    world.pod_seen(seen_pod(False), None)
+    world.reconcile()
+    assert world.condition("Degraded") == ("False", "Healthy")
+
+
+def lose_node(world: OperatorWorld) -> None:
+    """Put the one pod of a service that is ready on a node that stops answering."""
+    world.declare()
+    world.converge()
+    lost = pod("my-llama-primary-x")
+    lost["spec"]["nodeName"] = "gpu-1"
+    world.apply(lost)
+    status: Any = {"conditions": [{"type": "Ready", "status": "False"}]}
+    world.edit("Pod", "my-llama-primary-x", {"op": "add", "path": "/status", "value": status},
+               at="status", by="kubelet")  # fmt: skip
+    world.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "gpu-1"}})
+    ready = {"type": "Ready", "status": "Unknown", "lastTransitionTime": "2026-11-18T05:00:00Z",
+             "message": "Kubelet stopped posting node status."}  # fmt: skip
+    world.edit("Node", "gpu-1", {"op": "add", "path": "/status", "value": {"conditions": [ready]}},
+               at="status", by="kube-controller-manager")  # fmt: skip
+    world.settle(primary=1)
+    result = world.reconcile()
+    world.clock.time += timedelta(seconds=result.requeue_after or 0)
+
+
+def test_a_lost_node_is_named_as_the_cause_and_nothing_is_deleted(world: OperatorWorld) -> None:
+    lose_node(world)
+    world.client.calls.clear()
+    result = world.reconcile()
+    assert world.condition("Degraded") == ("True", "HardwareFailing")
+    assert world.condition("Ready") == ("False", "HardwareFailing")
+    assert (
+        "cause hardware: node gpu-1 Unreachable since 2026-11-18T05:00:00Z" in result.status.message
+    )
+    assert [note.reason for note in result.notes] == ["HardwareFailing"]
+    assert [call.subresource for call in world.client.writes] == ["status"]
+    (row,) = result.status.hardware or ()
+    assert (row.pod, row.node, row.condition) == ("my-llama-primary-x", "gpu-1", "Unreachable")
+    assert row.since == "2026-11-18T05:00:00Z"
+    assert world.reconcile().notes == ()  # told once
+
+
+def crash_with_gpu(world: OperatorWorld) -> None:
+    """Have the one pod of a service crash on a node that is well, with a GPU of it."""
+    world.declare()
+    world.converge()
+    crashing = pod("my-llama-primary-x", waiting={"reason": "CrashLoopBackOff"})
+    status = crashing.pop("status")
+    gpu = {"name": "server", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    crashing["spec"] = {**crashing["spec"], "nodeName": "gpu-1", "containers": [gpu]}
+    world.apply(crashing)
+    world.edit("Pod", "my-llama-primary-x", {"op": "add", "path": "/status", "value": status},
+               at="status", by="kubelet")  # fmt: skip
+    world.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "gpu-1"}})
+    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+    world.edit("Node", "gpu-1", {"op": "add", "path": "/status", "value": ready},
+               at="status", by="kubelet")  # fmt: skip
+    world.settle(primary=1)
+    result = world.reconcile()
+    world.clock.time += timedelta(seconds=result.requeue_after or 0)
+
+
+def test_a_crash_is_explained_by_an_xid_in_an_event_about_its_node(world: OperatorWorld) -> None:
+    crash_with_gpu(world)
+    for name, node in (("a", "gpu-1"), ("b", "gpu-2")):
+        world.apply({
+            "apiVersion": "v1", "kind": "Event",
+            "metadata": {"name": name, "namespace": "default"},
+            "involvedObject": {"kind": "Node", "name": node}, "type": "Warning",
+            "reason": "XIDError", "message": f"NVRM: Xid (PCI:0000:{name * 2}:00): 79, pid=1",
+        })  # fmt: skip
+    world.client.calls.clear()
+    result = world.reconcile()
+    assert world.condition("Degraded") == ("True", "HardwareFailing")
+    said = result.status.message
+    assert "node gpu-1 Xid 79" in said
+    assert "GPU has fallen off the bus, PCI 0000:aa:00" in said
+    assert "0000:bb" not in said
+    assert [call.subresource for call in world.client.writes] == ["status"]
+
+
+def test_events_that_cannot_be_read_leave_an_xid_unknown_and_say_so(world: OperatorWorld) -> None:
+    crash_with_gpu(world)
+    denied = PermissionDenied("events is forbidden")
+    world.client.failing = lambda call: denied if call.kind == "Event" else None
+    result = world.reconcile()
+    assert world.condition("Degraded") == ("True", "PodsFailing")
+    assert "whether a GPU reported an Xid is unknown" in result.status.message
+    assert result.status.hardware is None
+
+
+def test_nodes_that_cannot_be_read_leave_the_cause_unknown_and_say_so(
+    world: OperatorWorld,
+) -> None:
+    world.declare()
+    world.converge()
+    crashing = pod("my-llama-primary-x")
+    crashing["spec"]["nodeName"] = "gpu-1"
+    world.apply(crashing)
+    status: Any = pod("", waiting={"reason": "CrashLoopBackOff"})["status"]
+    world.edit("Pod", "my-llama-primary-x", {"op": "add", "path": "/status", "value": status},
+               at="status", by="kubelet")  # fmt: skip
+    world.settle(primary=1)
+    result = world.reconcile()
+    world.clock.time += timedelta(seconds=result.requeue_after or 0)
+    denied = PermissionDenied("nodes is forbidden")
+    world.client.failing = lambda call: denied if call.kind == "Node" else None
+    result = world.reconcile()
+    assert world.condition("Degraded") == ("True", "PodsFailing")
+    assert "so whether hardware is the cause is unknown" in result.status.message
+
+
+def test_pods_that_cannot_be_listed_leave_open_whether_one_fails(world: OperatorWorld) -> None:
+    world.declare()
+    world.converge()
+    world.settle(primary=0)
+    result = world.reconcile()
+    degraded = next(each for each in result.status.conditions if each.type == "Degraded")
+    assert (degraded.status, degraded.message) == (
+        "False",
+        "Pods are starting; none is known to fail.",
+    )
+    world.clock.time += timedelta(seconds=result.requeue_after or 0)
+    denied = PermissionDenied("pods is forbidden")
+    world.client.failing = lambda call: denied if call.kind == "Pod" else None
+    world.reconcile()
+    assert world.condition("Degraded") == ("Unknown", "PodsUnread")
+    world.client.failing = lambda call: None
+    world.reconcile()
+    assert world.condition("Degraded") == ("False", "Healthy")
 
 
 def test_ready_and_not_ready_are_told_once(world: OperatorWorld) -> None:

@@ -1,0 +1,102 @@
+"""Engines in memory that answer as real ones do, for tests of what pods serve.
+
+Shapes: vLLM `OpenAIServingModels` (`/v1/models`, `/v1/load_lora_adapter`), SGLang 0.5.23
+`http_server.py` (`/v1/models`, `/model_info`), llama.cpp's `/props`, `/v1/models` and
+`/lora-adapters` as the server of xllamacpp 2026.10 answers.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.core.backends import BackendProfile, EngineEndpoint
+from holdfast.core.engine_report import AdapterRequest, EngineReport, Unreported, read_report
+
+
+@dataclass(kw_only=True)
+class FakeEngine:
+    """One process. `adapters` are name to path, or for llama.cpp path to scale."""
+
+    model: str
+    names: list[str] = field(default_factory=lambda: ["bot"])
+    length: int = 8192
+    adapters: dict[str, Any] = field(default_factory=dict)
+    runtime_updates: bool = True
+    """False answers 404 to changes of adapters, as vLLM does by default."""
+
+    def get(self, endpoint: EngineEndpoint) -> Any:  # Any: JSON
+        match endpoint:
+            case EngineEndpoint.MODEL_CARDS:
+                base = [
+                    {"id": name, "object": "model", "root": self.model, "parent": None,
+                     "max_model_len": self.length}
+                    for name in self.names
+                ]  # fmt: skip
+                lora = [
+                    {"id": name, "object": "model", "root": path, "parent": self.names[0],
+                     "max_model_len": None}
+                    for name, path in self.adapters.items()
+                ]  # fmt: skip
+                return {"object": "list", "data": [*base, *lora]}
+            case EngineEndpoint.MODEL_INFO:
+                return {"model_path": self.model, "is_generation": True}
+            case EngineEndpoint.LLAMA_PROPS:
+                settings = {"n_ctx": self.length}
+                return {
+                    "model_path": self.model,
+                    "total_slots": 1,
+                    "default_generation_settings": settings,
+                }
+            case EngineEndpoint.LLAMA_MODELS:
+                return {"data": [{"id": self.names[0], "aliases": self.names}]}
+            case EngineEndpoint.LLAMA_ADAPTERS:
+                return [
+                    {"id": place, "path": path, "scale": scale}
+                    for place, (path, scale) in enumerate(self.adapters.items())
+                ]
+            case _:
+                raise AssertionError(endpoint)
+
+    def post(self, request: AdapterRequest) -> str:
+        body: Any = request.body
+        if request.path == "/lora-adapters":
+            # Those that are left out of the list are set to 0.
+            given = {each["id"]: each["scale"] for each in body}
+            for place, path in enumerate(self.adapters):
+                self.adapters[path] = given.get(place, 0.0)
+        elif not self.runtime_updates:
+            return f"POST {request.path}: it answered with 404."
+        elif request.path.endswith("/load_lora_adapter"):
+            self.adapters[body["lora_name"]] = body["lora_path"]
+        elif request.path.endswith("/unload_lora_adapter"):
+            del self.adapters[body["lora_name"]]
+        return ""
+
+
+class FakeEngines:
+    """The port `EngineApi` over engines by address."""
+
+    def __init__(self) -> None:
+        self.at: dict[str, FakeEngine | str] = {}
+        """An engine, or why it does not answer."""
+        self.asked: list[str] = []
+        self.sent: list[AdapterRequest] = []
+
+    async def report(self, url: str, backend: BackendProfile) -> EngineReport:
+        self.asked.append(url)
+        found = self.at.get(url, "could not be reached: Connection refused")
+        if isinstance(found, str):
+            silent = Unreported(reason=f"GET {backend.queries[0].paths[0]}: it {found}.")
+            return read_report(backend, {query.endpoint: silent for query in backend.queries})
+        bodies = {
+            query.endpoint: json.dumps(found.get(query.endpoint)).encode()
+            for query in backend.queries
+        }
+        return read_report(backend, bodies)
+
+    async def send(self, url: str, request: AdapterRequest) -> str:
+        self.sent.append(request)
+        found = self.at[url]
+        return f"it {found}." if isinstance(found, str) else found.post(request)

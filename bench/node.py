@@ -11,7 +11,6 @@ import http.client
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
@@ -26,8 +25,9 @@ from tests.support.go_programs import NotBuilt
 from tests.support.node.data_plane import data_plane
 from tests.support.node.handle import REGISTRY, Node
 from tests.support.node.holdfast_image import install_holdfast
+from tests.support.node.load import load
 from tests.support.node.process import NoNode, check_machine, enter_network, prepare
-from tests.support.processes import ROOT, start_process, stop_process, wait_until
+from tests.support.processes import start_process, stop_process, wait_until
 from tests.support.testbed import NoTestbed, cache_root, find_testbed, say_on_stderr
 from tools.debian import NoPackages, unpack_packages
 from tools.image import ImageNotBuilt
@@ -177,8 +177,7 @@ def _rollouts(node: Node, folder: Path) -> Row:
         )
         _wait_for_rollout(node, deployment)
         old = {each["metadata"]["name"] for each in node.objects("pods", NAMESPACE)}
-        with _load(node, f"http://{_address(node, f'{whose}-svc')}:{PORT}", folder) as counted:
-            time.sleep(3)
+        with load(node, f"http://{_address(node, f'{whose}-svc')}:{PORT}", folder) as counted:
             if whose == "ours":
                 change = json.dumps({"spec": {"env": {"GREETING": "hello"}}})
                 node.kubectl("patch", KIND, "ours", "-n", NAMESPACE, "--type=merge", "-p", change)
@@ -215,22 +214,6 @@ def _pods(node: Node) -> set[str]:
 
 def _wait_for_rollout(node: Node, deployment: str) -> None:
     node.kubectl("rollout", "status", deployment, "-n", NAMESPACE, "--timeout=120s")
-
-
-@contextmanager
-def _load(node: Node, url: str, folder: Path) -> Iterator[dict[str, Any]]:
-    """Keep up load inside the block; the counts are in the value after it."""
-    stop = folder / "stop"
-    stop.unlink(missing_ok=True)
-    counted: dict[str, Any] = {}
-    command = node.command_inside(sys.executable, "-m", "tests.support.node.load", url, str(stop))
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as process:
-        try:
-            yield counted
-        finally:
-            stop.touch()
-        assert process.stdout is not None
-        counted.update(json.load(process.stdout))
 
 
 def _latencies(node: Node, folder: Path) -> list[Row]:

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.cluster_fixtures import create_inference_service, edit
 from tests.support.node.handle import REGISTRY, Node
-from tests.support.processes import ROOT, wait_until
+from tests.support.node.load import load
+from tests.support.processes import wait_until
 
 pytestmark = pytest.mark.timeout(600)  # the first to ask starts a node
 
@@ -56,22 +52,6 @@ def address(node: Node, namespace: str, service: str = "chat-svc") -> str:
 
 def pod_names(node: Node, namespace: str) -> set[str]:
     return {each["metadata"]["name"] for each in node.objects("pods", namespace)}
-
-
-@contextmanager
-def load(node: Node, url: str, directory: Path, *, key: str = "") -> Iterator[dict[str, Status]]:
-    """Keep up load inside the block; the counts are in the value after it."""
-    stop = directory / "stop"
-    counts: dict[str, Status] = {}
-    command = node.command_inside(sys.executable, "-m", "tests.support.node.load", url, str(stop))
-    environment = {**os.environ, "KEY": key}
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, env=environment) as process:
-        try:
-            yield counts
-        finally:
-            stop.touch()
-        assert process.stdout is not None
-        counts.update(json.load(process.stdout))
 
 
 def assert_nothing_lost(counts: dict[str, Status]) -> None:

@@ -1,11 +1,12 @@
 """Steady load on a server, and a count of what was lost. Run inside the node's network:
 
-    python -m tests.support.node.load http://10.96.1.2:8000 STOP-FILE
+    python -m tests.support.node.load http://10.96.1.2:8000 STOP-FILE short keep-alive stream stream
 
 A path in the URL goes before /v1, and the variable KEY is sent as a bearer token, for a data plane.
-Three kinds of callers, each on threads of its own: one with a new connection for each request, one
-that keeps its connection, and one that reads streams of some seconds. It goes on until the file
-exists, and prints a JSON object with what each sent and lost.
+Each kind of caller that is named has a thread of its own: one with a new connection for each
+request, one that keeps its connection, and one that reads streams of some seconds. It goes on until
+the file exists. It prints a line once each has been answered, and in the end a JSON object with
+what each kind sent and lost.
 
 Nothing is tried again, with one exception, which Go, urllib3 and OpenAI's client make too: where a
 connection that was used before ends without one byte of an answer, the request goes out once more
@@ -17,16 +18,44 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
+
+from tests.support.node.handle import Node
+from tests.support.processes import ROOT
 
 CHAT = {"messages": [{"role": "user", "content": "hello"}]}
 STREAM = {"prompt": "a", "stream": True, "max_tokens": 400, "ignore_eos": True}
 TIMEOUT = 60.0
 PAUSE = 0.1
+ALL_CALLERS = ("short", "keep-alive", "stream", "stream")
+
+
+@contextmanager
+def load(
+    node: Node, url: str, directory: Path, *, key: str = "", callers: tuple[str, ...] = ALL_CALLERS
+) -> Iterator[dict[str, Any]]:  # Any: counts and what was lost, by the kind of caller
+    """Keep up load inside the block; the counts are in the value after it."""
+    stop = directory / "stop"
+    stop.unlink(missing_ok=True)
+    counts: dict[str, Any] = {}
+    command = node.command_inside(sys.executable, "-m", __name__, url, str(stop), *callers)
+    environment = {**os.environ, "KEY": key}
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, env=environment) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline(), "the load ended before it had begun"
+            yield counts
+        finally:
+            stop.touch()
+        counts.update(json.load(process.stdout))
 
 
 class Caller(threading.Thread):
@@ -39,6 +68,7 @@ class Caller(threading.Thread):
         self._prefix = parts.path
         self._stop_file = stop
         self._connection: http.client.HTTPConnection | None = None
+        self.begun = threading.Event()
         self.sent = 0
         self.lost: list[str] = []
 
@@ -73,6 +103,7 @@ class Caller(threading.Thread):
             headers["Authorization"] = f"Bearer {key}"
         self._connection.request("POST", self._prefix + path, json.dumps(body), headers)
         response = self._connection.getresponse()
+        self.begun.set()
         text = response.read()
         assert response.status == 200, f"{response.status}: {text[:200]!r}"
         assert not streams or text.rstrip().endswith(b"[DONE]"), f"cut after {len(text)} bytes"
@@ -85,10 +116,13 @@ class Caller(threading.Thread):
             self._connection = None
 
 
-def main(url: str, stop: Path) -> None:
-    callers = [Caller(url, stop, kind) for kind in ("short", "keep-alive", "stream", "stream")]
+def main(url: str, stop: Path, *kinds: str) -> None:
+    callers = [Caller(url, stop, kind) for kind in kinds]
     for caller in callers:
         caller.start()
+    for caller in callers:
+        caller.begun.wait(TIMEOUT)
+    print("begun", flush=True)
     for caller in callers:
         caller.join()
     counted = {
@@ -96,10 +130,10 @@ def main(url: str, stop: Path) -> None:
             "sent": sum(caller.sent for caller in callers if caller.name == kind),
             "lost": [each for caller in callers if caller.name == kind for each in caller.lost],
         }
-        for kind in ("short", "keep-alive", "stream")
+        for kind in dict.fromkeys(kinds)
     }
     print(json.dumps(counted))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(sys.argv[1], Path(sys.argv[2]), *sys.argv[3:])

@@ -1,8 +1,10 @@
-"""HTTP that goes out: the one exchange by which forges, channels, Prometheus and probes are asked.
+"""HTTP that goes out: the one exchange by which forges, channels, Prometheus, probes, engines,
+the heads of models and issuers of sign-ins are asked.
 
 It decides for all of them which addresses may be reached, which proxy is used, how long to wait,
 how much to read, and how a broken connection is described. What a status means is the caller's
-to say. The Kubernetes client has a connection of its own and shares proxies and descriptions.
+to say. The Kubernetes client has a connection of its own and shares proxies and descriptions;
+downloads of models are `adapters/hub.py`, which streams to a file and resumes.
 """
 
 from __future__ import annotations
@@ -196,13 +198,13 @@ class UsedConnections:
     def __init__(self) -> None:
         record = self._record
 
-        class Response(aiohttp.ClientResponse):
+        class RecordedResponse(aiohttp.ClientResponse):
             async def start(self, connection: Connection) -> aiohttp.ClientResponse:
                 record(connection)
                 return await super().start(connection)
 
         self._transports: set[asyncio.Transport] = set()
-        self.response_class: type[aiohttp.ClientResponse] = Response
+        self.response_class: type[aiohttp.ClientResponse] = RecordedResponse
         """For a session, which records its connections here."""
 
     async def abort(self) -> None:

@@ -75,9 +75,18 @@ async def list_application_drifts(services: Services, request: Request) -> HttpR
     """
     review, _ = require_gitops(services)
     query = request.known_query(
-        "state", "application", "type", "namespace", "q", "cause", "writer", "waiting_for",
-        "group", "cursor", "limit",
-    )  # fmt: skip
+        "state",
+        "application",
+        "type",
+        "namespace",
+        "q",
+        "cause",
+        "writer",
+        "waiting_for",
+        "group",
+        "cursor",
+        "limit",
+    )
     state = query.get("state", "open")
     check_one_of(state, _STATES, "state")
     check_one_of(query.get("group", ""), ("", "cause"), "group")

@@ -544,7 +544,7 @@ class CanaryDecision:
     keep: bool
     """A canary Deployment that there is must stay. With `apply` False it is left as it is."""
     promoted: bool
-    """The primary is to run the canary's variant (`variant.primary_spec`)."""
+    """The primary is to run the canary's variant (`primary_spec`)."""
     requeue_after: float | None
     facts: tuple[ServiceFact, ...]
     """What has just happened to it."""

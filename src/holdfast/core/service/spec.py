@@ -123,7 +123,7 @@ class CanaryObservation:
     primary_replicas: int | None = None
     primary_ready: int = 0
     primary_current: bool = False
-    """The primary carries what `variant.primary_spec(spec, state)` declares, its rollout is
+    """The primary carries what `canary.primary_spec(spec, state)` declares, its rollout is
     complete and all its pods are ready. `state` is the one that goes into `advance`."""
     asked: bool = False
     """The metric was asked, because `analysis.due` said so."""

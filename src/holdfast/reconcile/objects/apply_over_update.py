@@ -423,15 +423,20 @@ class _Digests(Mapping[FieldPath, bytes]):
 def _with_record(item: Object, owned: ManagedFields, digests: Mapping[FieldPath, bytes]) -> Object:
     packed = b"".join(sorted(_path_digest(path) + value for path, value in digests.items()))
     appliers = [
-        [entry.writer.manager, entry.writer.operation, entry.writer.api_version,
-         fields_to_v1(entry.fields)]
+        [
+            entry.writer.manager,
+            entry.writer.operation,
+            entry.writer.api_version,
+            fields_to_v1(entry.fields),
+        ]
         for _, entry in sorted(owned.items())
         if entry.writer.manager != UNTRACKED_MANAGER
-    ]  # fmt: skip
+    ]
     text = json.dumps(
         {"owners": appliers, "values": base64.b64encode(packed).decode()},
-        separators=(",", ":"), sort_keys=True,
-    )  # fmt: skip
+        separators=(",", ":"),
+        sort_keys=True,
+    )
     metadata = item["metadata"]
     notes = {**(metadata.get("annotations") or {}), RECORD_ANNOTATION: text}
     return {**item, "metadata": {**metadata, "annotations": notes}}

@@ -135,9 +135,12 @@ def _join(
     if open_ones:
         worst = open_ones[0]
         return CacheProgress(
-            reason=worst.reason, message=worst.message, waiting=waiting, model=model,
+            reason=worst.reason,
+            message=worst.message,
+            waiting=waiting,
+            model=model,
             poll=worst.poll,
-        )  # fmt: skip
+        )
     return CacheProgress(
         reason=ConditionReason.MODEL_COMPLETE,
         message=" ".join(each.message for each in found.values()),

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from tools import figures
 
+from holdfast.apps.cli.main import SECTIONS
+
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = figures.read_modules(ROOT / "src")
 RETIRED = frozenset(
@@ -25,11 +27,12 @@ TOO_SHORT = frozenset(
 )
 """Several classes were called so at a time; each says now whose it is: `DriftEntry`."""
 OUR_WORDS = frozenset(
-    "absent apply approve blocked channel codify declare delegated desired digest disruption drift "
-    "fact fight fingerprint forge form guard heal history hold inventory journal ledger live "
-    "notice observe observed orphan outcome owned pass plan policy prunable prune reconcile "
-    "remediation render revert review route situation slug source stale step "
-    "suspend sync target tolerated unknown window workload writer".split()
+    "absent adapter apply approve blocked cache channel choice codify cost declare delegated "
+    "desired digest disruption drift fact fight fingerprint flap forge form guard head heal "
+    "history hold hub identity inbox inventory issuer journal ledger live notice observe "
+    "observed orphan outcome owned pass person pin plan policy prunable prune reconcile "
+    "remediation render revert review route session situation slug source stale step suspend "
+    "sync target tolerated unknown wake window workload writer".split()
 )
 """Plain words that mean something of their own here, so that a reader has to look them up."""
 
@@ -98,6 +101,25 @@ def test_the_glossary_has_every_word_with_a_meaning_of_its_own() -> None:
 
 def test_the_glossary_has_no_retired_word() -> None:
     assert [term for term in glossary_terms() if RETIRED & set(words_of(term))] == []
+
+
+def test_each_package_says_what_its_modules_are() -> None:
+    """In its docstring, by name; a verb of the command line is the module of that verb's name."""
+    verbs = {module for section in SECTIONS.values() for module, _ in section.values()}
+    unnamed = []
+    for package in sorted((ROOT / "src" / "holdfast").rglob("__init__.py")):
+        if package.parent.name == "holdfast":
+            continue  # the public names alone
+        docstring = ast.get_docstring(ast.parse(package.read_text())) or ""
+        named = set(re.findall(r"`([a-z_0-9]+)(?:\.py)?`", docstring)) | {"__init__"}
+        if package.parent.name == "cli":
+            named |= verbs
+        unnamed += [
+            f"{package.parent.relative_to(ROOT)}: {module.stem}"
+            for module in package.parent.glob("*.py")
+            if module.stem not in named
+        ]
+    assert unnamed == []
 
 
 @pytest.mark.parametrize("page", ["docs/architecture.md", "CONTRIBUTING.md"])

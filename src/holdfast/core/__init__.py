@@ -9,4 +9,17 @@ them, `policy.py` decides, `plan.py` says what will be done, `outcome.py` what w
 custom resource InferenceService and its children, `gitops/` Applications and what becomes of their
 drift. What both custom resources share is in `custom_resource.py`. `errors.py` is the whole error
 tree, `redact.py` keeps secrets out of every text.
+
+The rest, by what it is about:
+
+- what is declared: `check` finds what is wrong with it, with `scan` for values at any depth;
+  `command` reads command lines, `quantity` amounts, `model` and `lora` references to weights;
+  `backends` is the table of inference servers, `engine_report` compares what one says it serves.
+- objects of a cluster: `object_ref`, `object_plan`, `json_patch`; `node_health` and `capacity` read
+  nodes, `cost` and `object_cost` say what a step does to pods that answer.
+- the past: `ledger`, `facts`, `fight`.
+- people and addresses: `people`, `tokens`, `page_links`, `address_reach`.
+- names and shapes: `names` says what a name may be, `tree` what JSON and YAML are made of.
+- text: `show` renders plans, `text_style` makes text safe; `align` and `glob` compare and match in
+  bounded time.
 """

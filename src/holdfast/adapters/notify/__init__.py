@@ -1,1 +1,5 @@
-"""Channels that notices go out on, each implementing the `NotificationChannel` port."""
+"""Where notices go out, each implementing the `NotificationChannel` port.
+
+`channels` are the log, Slack and any webhook; `delivery` posts to an address that somebody else
+chose, and cannot be led astray by it.
+"""

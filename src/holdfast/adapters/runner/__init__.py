@@ -5,7 +5,8 @@ where declarations are stored.
 
 Start at `runner`, which has one `supervisor` per workload, which has one `replica` per process.
 `run_spec` says what should run, `launch` how it starts, `process` starts and stops it, `health`
-probes it, `balancer` chooses the replica for a request, `records` outlive a restart of the server.
+probes it, `balancer` chooses the replica for a request, `records` outlive a restart of the server;
+`replica_log` bounds what is printed, `secrets` reads what a workload refers to.
 """
 
 from holdfast.adapters.runner.balancer import Balancer, ReplicaLease

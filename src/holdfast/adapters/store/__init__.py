@@ -2,7 +2,8 @@
 
 Start at `store`: a `Store` is one open SQLite file. What can be read is in `queries`, what can be
 written in `transaction`; `rows` and `records` turn rows into values. `files` opens, locks and
-checks the files, `schema` has the tables. `target` and `ledger_store` implement ports over a store.
+checks the files, `schema` has the tables. `target` and `ledger_store` implement ports over a store;
+`errors` says what is wrong with one.
 """
 
 from holdfast.adapters.store.files import OpenMode

@@ -7,5 +7,5 @@ them beside the HTTP server.
 `applications.py` reads Applications and writes their status, `sources.py` and `credentials.py`
 open what they name, `watches.py` follows the kinds that they declare, `object_index.py` knows which
 application an object concerns, `reporting.py` and `metrics.py` tell what happened, `webhooks.py`
-takes deliveries of forges.
+takes deliveries of forges, and `settings.py` has what the command line may set.
 """

@@ -3,4 +3,7 @@
 Start at `reconciler.py`, which is the pass. `observe.py` reads the children, `traffic.py` advances
 the canary, `decisions.py` puts each child to the one `decide`, `apply.py` writes. `status.py` makes
 the conditions and the facts of what changed; `messages.py` has the sentences.
+
+Beside the passes, `runtime.py` asks pods what they serve, `model_cache.py` has models downloaded,
+`model_head.py` asks hubs whether a branch moved on, and `flaps.py` remembers pods that come and go.
 """

@@ -16,10 +16,12 @@ from manifests import (
     HERE,
     MADE,
     MONITORING,
+    RIGHTS,
     RUNNING,
     format_file,
     join_documents,
     name_of,
+    namespace_of,
     select_kinds,
     split_gitops,
 )
@@ -27,7 +29,12 @@ from manifests import (
 from holdfast.core.model import DEFAULT_HUB
 from holdfast.core.service.children import Gateway
 from holdfast.core.tree import Fields
-from holdfast.install.deployments import GITOPS_RESOURCES, OPERATOR_RESOURCES
+from holdfast.install.deployments import (
+    GITOPS_RESOURCES,
+    OPERATOR_RESOURCES,
+    PEOPLE_PATH,
+    TLS_PATH,
+)
 from holdfast.install.objects import installation_objects
 from holdfast.install.settings import (
     DEFAULT_IMAGE,
@@ -67,7 +74,15 @@ def _words(controller: str) -> PodSettings:
 
 
 _GITOPS = GitopsInstallation(
-    writes=True, secrets=True, storage="x-storage", ledger="x-ledger", pod=_words("gitops")
+    writes=True,
+    secrets=True,
+    storage="x-storage",
+    ledger="x-ledger",
+    base_url="x-base-url",
+    people="x-people",
+    cors_origins=("x-cors-origin",),
+    tls="x-tls",
+    pod=_words("gitops"),
 )
 _RUNBOOKS, _GRAFANA = "x-runbooks", "x-grafana"
 
@@ -81,8 +96,9 @@ def chart() -> dict[str, str]:
     here = [each for each in here if each not in users]
     templates = {
         "_helpers.tpl": _HELPERS,
+        "NOTES.txt": _NOTES,
         "crd.yaml": _crd(whole),
-        "rights.yaml": _rights(whole, here),
+        "rights.yaml": _CHECKS + _rights(whole, here),
         "user-roles.yaml": _when(
             "and $.Values.userRoles (not $.Values.watchNamespaces)", _template(users)
         ),
@@ -111,9 +127,13 @@ def _is_for_people(item: Any) -> bool:  # Any: an object of the Kubernetes API
 
 
 def _rights(whole: Sequence[Fields], here: Sequence[Fields]) -> str:
-    """Rights on the cluster, or in each namespace that is looked after; and in its own always."""
+    """Rights on the cluster, or in each namespace that is looked after; and in its own always.
+
+    Those of some namespaces may read more of the cluster, where that was chosen.
+    """
     own = select_kinds(whole, HERE)
-    watched = [each for each in select_kinds(here, HERE) if each not in own]
+    watched = [each for each in select_kinds(here, HERE) if namespace_of(each) == _WATCHED]
+    beyond = [each for each in select_kinds(here, RIGHTS) if each not in (*own, *watched)]
     (account,) = select_kinds(whole, ("ServiceAccount",))
     values = "$.Values.gitops" if GITOPS_NAME in str(select_kinds(whole, HERE)) else "$.Values"
     return (
@@ -122,6 +142,8 @@ def _rights(whole: Sequence[Fields], here: Sequence[Fields]) -> str:
         + _pieces(select_kinds(whole, EVERYWHERE))
         + "{{- end }}\n{{- range .Values.watchNamespaces }}\n---\n"
         + _pieces(watched)
+        + "{{- end }}\n{{- if .Values.watchNamespaces }}\n---\n"
+        + _pieces(beyond)
         + "{{- end }}\n---\n"
         + _template(own)
     )
@@ -131,7 +153,7 @@ def _pieces(found: Sequence[Fields]) -> str:
     """Write rights, of which some are there on demand."""
     template = ""
     for each in found:
-        asked = _DEMANDS.get(name_of(each).removeprefix(f"{GITOPS_NAME}-"))
+        asked = _DEMANDS.get(name_of(each))
         text = ("---\n" if template else "") + _template([each])
         template += _when(asked, text) if asked else text
     return template
@@ -152,6 +174,8 @@ def _choices(*, watched: tuple[str, ...]) -> tuple[Fields, ...]:
             pod=_words("operator"),
             replicas=_REPLICAS,
             watched=watched,
+            node_reads=True,
+            pod_reads=True,
             gateway=_GATEWAY,
             prometheus=_PROMETHEUS,
             model_hubs=(_MODEL_HUB,),
@@ -221,7 +245,7 @@ def _chart() -> Fields:
 def _pod_schema() -> Fields:
     """The choices that both controllers have."""
     words: Fields = {"type": "object", "additionalProperties": {"type": "string"}}
-    ours = "^app[.]kubernetes[.]io/(name|component|part-of|version)$"
+    ours = "^app[.]kubernetes[.]io/(name|instance|component|part-of|version)$"
     return {
         "resources": {
             "type": "object",
@@ -254,6 +278,8 @@ def _schema() -> Fields:
     text: Fields = {"type": "string"}
     flag: Fields = {"type": "boolean"}
     name: Fields = {"type": "string", "pattern": "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"}
+    secret: Fields = {"type": "string", "pattern": "^([a-z0-9]([a-z0-9.-]*[a-z0-9])?)?$"}
+    origin = r"https?://[a-z0-9.:\[\]-]+"
     return {
         "$schema": "https://json-schema.org/draft-07/schema#",
         "type": "object",
@@ -284,6 +310,8 @@ def _schema() -> Fields:
             "userRoles": flag,
             "replicas": {"type": "integer", "minimum": 1, "maximum": 9},
             "watchNamespaces": {"type": "array", "items": name, "uniqueItems": True},
+            "nodeReads": flag,
+            "podReads": flag,
             "gateway": {
                 "type": "object",
                 "additionalProperties": False,
@@ -304,7 +332,15 @@ def _schema() -> Fields:
                     "writes": flag,
                     "secrets": flag,
                     "storage": {"type": "string", "pattern": STORAGE_PATTERN},
-                    "ledger": {"type": "string", "pattern": "^([a-z0-9]([a-z0-9.-]*[a-z0-9])?)?$"},
+                    "ledger": secret,
+                    "baseUrl": {"type": "string", "pattern": f"^({origin})?$"},
+                    "people": secret,
+                    "corsOrigins": {
+                        "type": "array",
+                        "items": {"type": "string", "pattern": f"^{origin}$"},
+                        "uniqueItems": True,
+                    },
+                    "tls": secret,
                 },
             },
             "monitoring": flag,
@@ -321,11 +357,14 @@ def _schema() -> Fields:
 
 _ON = "$.Values.gitops.enabled"
 _DEMANDS = {
-    "writes": "$.Values.gitops.writes",
-    "secrets": "$.Values.gitops.secrets",
-    "secret-writes": "and $.Values.gitops.secrets $.Values.gitops.writes",
+    f"{OPERATOR_NAME}-nodes-{_NAMESPACE}": "$.Values.nodeReads",
+    f"{OPERATOR_NAME}-pods-{_NAMESPACE}": "$.Values.podReads",
+    f"{GITOPS_NAME}-nodes-{_NAMESPACE}": "$.Values.podReads",
+    f"{GITOPS_NAME}-writes": "$.Values.gitops.writes",
+    f"{GITOPS_NAME}-secrets": "$.Values.gitops.secrets",
+    f"{GITOPS_NAME}-secret-writes": "and $.Values.gitops.secrets $.Values.gitops.writes",
 }
-"""Parts of the GitOps controller's rights, and when they are given."""
+"""Rights that are given on demand, by their names, and when."""
 
 _CONTROLLERS = {"operator": OPERATOR_NAME, "gitops": GITOPS_NAME}
 
@@ -391,6 +430,34 @@ _HELPERS = """\
 {{- end -}}
 """
 
+_CHECKS = """\
+{{- if and $.Values.nodeReads (not $.Values.watchNamespaces) }}
+{{- fail "nodeReads goes with watchNamespaces; an operator of the whole cluster reads nodes" }}
+{{- end }}
+{{- if and $.Values.podReads (not $.Values.nodeReads) }}
+{{- fail "podReads goes with nodeReads" }}
+{{- end }}
+"""
+
+_NOTES = f"""\
+{{{{- /* Made by tools/deploy.py; do not edit. */ -}}}}
+{{{{- if eq .Values.image.repository "{DEFAULT_IMAGE.partition(":")[0]}" }}}}
+WARNING: no registry has the image {{{{ include "holdfast.image" . }}}}, so pods will not start
+unless your nodes have it. Build deploy/Containerfile, push it, and set image.repository.
+
+{{{{ end -}}}}
+See that the controllers run:
+
+  kubectl -n {{{{ .Release.Namespace }}}} get deployments -l app.kubernetes.io/part-of=holdfast
+{{{{- if and .Values.gitops.enabled (not .Values.gitops.tls) }}}}
+{{{{- if not (hasPrefix "https://" .Values.gitops.baseUrl) }}}}
+
+Nobody can sign in to the page of the GitOps controller as it is, for that takes TLS: set
+gitops.tls, or gitops.baseUrl to the https:// address of what stands before it.
+{{{{- end }}}}
+{{{{- end }}}}
+"""
+
 _CHOICES = {
     f"replicas: {_REPLICAS}": "INDENTreplicas: {{ .Values.replicas }}\n",
     f"image: {_IMAGE}": 'INDENTimage: {{ include "holdfast.image" $ | quote }}\n',
@@ -434,6 +501,39 @@ _CHOICES = {
     f"secretName: {_GITOPS.ledger}": "INDENTsecretName: {{ . | quote }}\n",
     "readOnly: true": "INDENTreadOnly: true\nINDENT{{- end }}\n",
     "path: key": "INDENTpath: key\nINDENT{{- end }}\n",
+    f"- --base-url={_GITOPS.base_url}": (
+        "INDENT{{- with .Values.gitops.baseUrl }}\n"
+        'INDENT- {{ printf "--base-url=%s" . | quote }}\n'
+        "INDENT{{- end }}\n"
+    ),
+    f"- --people={PEOPLE_PATH}/people.yaml": (
+        "INDENT{{- if .Values.gitops.people }}\n"
+        f"INDENT- --people={PEOPLE_PATH}/people.yaml\n"
+        "INDENT{{- end }}\n"
+    ),
+    f"- --cors-origin={_GITOPS.cors_origins[0]}": (
+        "INDENT{{- range .Values.gitops.corsOrigins }}\n"
+        'INDENT- {{ printf "--cors-origin=%s" . | quote }}\n'
+        "INDENT{{- end }}\n"
+    ),
+    f"- --tls-cert={TLS_PATH}/tls.crt": (
+        "INDENT{{- if .Values.gitops.tls }}\n" + f"INDENT- --tls-cert={TLS_PATH}/tls.crt\n"
+    ),
+    f"- --tls-key={TLS_PATH}/tls.key": (
+        f"INDENT- --tls-key={TLS_PATH}/tls.key\n" + "INDENT{{- end }}\n"
+    ),
+    "- name: people": "INDENT{{- with .Values.gitops.people }}\nINDENT- name: people\n",
+    f"secretName: {_GITOPS.people}": (
+        "INDENTsecretName: {{ . | quote }}\nINDENT{{- end }}\n"
+    ),
+    "- name: tls": "INDENT{{- with .Values.gitops.tls }}\nINDENT- name: tls\n",
+    f"secretName: {_GITOPS.tls}": "INDENTsecretName: {{ . | quote }}\nINDENT{{- end }}\n",
+    "scheme: HTTPS": "INDENTscheme: {{ if .Values.gitops.tls }}HTTPS{{ else }}HTTP{{ end }}\n",
+    "appProtocol: https": (
+        "INDENT{{- if .Values.gitops.tls }}\nINDENTappProtocol: https\nINDENT{{- end }}\n"
+    ),
+    "scheme: https": "INDENT{{- if .Values.gitops.tls }}\nINDENTscheme: https\n",
+    "insecureSkipVerify: true": "INDENTinsecureSkipVerify: true\nINDENT{{- end }}\n",
     f"storage: {_GITOPS.storage}": "INDENTstorage: {{ .Values.gitops.storage | quote }}\n",
     f"- --prometheus={_PROMETHEUS}": (
         "INDENT{{- with .Values.prometheus }}\n"
@@ -499,6 +599,14 @@ replicas: 2
 # Look after these namespaces alone, with rights in them alone. Empty: the whole cluster.
 watchNamespaces: []
 
+# With watchNamespaces: let the operator read nodes, and the Events about them in the namespace
+# default, so that failing hardware is known for a cause.
+nodeReads: false
+
+# With nodeReads: let the controllers list the pods of all namespaces, so that free devices are
+# counted. Pods show the variables of their containers.
+podReads: false
+
 # Gateway of the Gateway API that routes attach to, and the domain their hosts are under.
 gateway:
   namespace: ""
@@ -524,6 +632,14 @@ gitops:
   # A Secret for a PostgreSQL database that keeps the ledger instead: url is its address, key the
   # key that marks Secrets in it.
   ledger: ""
+  # Where browsers reach it, as https://holdfast.example.com. The page needs this, or tls.
+  baseUrl: ""
+  # A Secret that lets people and CI jobs sign in: people.yaml is the people file.
+  people: ""
+  # Origins whose scripts may read what its API answers: [https://app.example.com]
+  corsOrigins: []
+  # A Secret of the type kubernetes.io/tls, with which it speaks TLS.
+  tls: ""
 {_pod_values(GITOPS_RESOURCES, 2)}
 # Lets the cluster's view role read InferenceServices and Applications, and edit and admin write
 # InferenceServices. Applications are written by whom you bind to holdfast-application-editor.

@@ -34,6 +34,12 @@ def name_of(item: Any) -> str:  # Any: an object of the Kubernetes API
     return name
 
 
+def namespace_of(item: Any) -> str:  # Any: an object of the Kubernetes API
+    """Say where an object is; empty for one of the whole cluster."""
+    namespace: str = item["metadata"].get("namespace", "")
+    return namespace
+
+
 def join_documents(documents: Sequence[Fields]) -> str:
     """Write objects one after the other."""
     return "---\n".join(write_document(each) for each in documents)

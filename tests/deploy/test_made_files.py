@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from ipaddress import ip_address, ip_network
@@ -178,12 +179,49 @@ def test_where_the_controller_may_go(address: str, port: int, reached: bool) -> 
                     "secrets": True,
                     "storage": "20Gi",
                     "ledger": "holdfast-ledger",
+                    "baseUrl": "https://holdfast.example.com:8443",
+                    "people": "holdfast-people",
+                    "corsOrigins": ["https://a.example", "http://[::1]:3000"],
+                    "tls": "holdfast-tls",
                 },
+                "monitoring": True,
             },
             Installation(
                 gitops=GitopsInstallation(
-                    writes=True, secrets=True, storage="20Gi", ledger="holdfast-ledger"
-                )
+                    writes=True,
+                    secrets=True,
+                    storage="20Gi",
+                    ledger="holdfast-ledger",
+                    base_url="https://holdfast.example.com:8443",
+                    people="holdfast-people",
+                    cors_origins=("https://a.example", "http://[::1]:3000"),
+                    tls="holdfast-tls",
+                ),
+                monitoring=True,
+            ),
+        ),
+        (
+            {"gitops": {"enabled": True, "people": "who", "baseUrl": "https://holdfast.example"}},
+            Installation(
+                gitops=GitopsInstallation(people="who", base_url="https://holdfast.example")
+            ),
+        ),
+        (
+            {"watchNamespaces": ["chat"], "nodeReads": True, "gitops": {"enabled": True}},
+            Installation(watched=("chat",), node_reads=True, gitops=GitopsInstallation()),
+        ),
+        (
+            {
+                "watchNamespaces": ["chat", "default"],
+                "nodeReads": True,
+                "podReads": True,
+                "gitops": {"enabled": True},
+            },
+            Installation(
+                watched=("chat", "default"),
+                node_reads=True,
+                pod_reads=True,
+                gitops=GitopsInstallation(),
             ),
         ),
         (
@@ -234,6 +272,9 @@ def test_where_the_controller_may_go(address: str, port: int, reached: bool) -> 
         "with every choice",
         "gitops that reports",
         "gitops with every choice",
+        "gitops with people and a proxy before it",
+        "nodes are read",
+        "nodes and pods are read",
         "gitops of namespaces that reports",
         "gitops of a namespace that writes",
         "pods as a cluster wants them",
@@ -272,6 +313,11 @@ def test_the_chart_keeps_the_definitions_when_it_is_removed() -> None:
         {"podLabels": {"app.kubernetes.io/component": "other"}},
         {"serviceAccount": {"create": False}},
         {"logLevel": "loud"},
+        {"nodeReads": True},
+        {"watchNamespaces": ["chat"], "podReads": True},
+        {"gitops": {"enabled": True, "baseUrl": "https://holdfast.example/page"}},
+        {"gitops": {"enabled": True, "corsOrigins": ["*"]}},
+        {"gitops": {"enabled": True, "tls": "no name"}},
     ],
     ids=[
         "a name that does not exist",
@@ -283,11 +329,52 @@ def test_the_chart_keeps_the_definitions_when_it_is_removed() -> None:
         "a label that selects the pods",
         "an account that is not there and has no name",
         "a level that is none",
+        "reading nodes, which all of the cluster does anyway",
+        "reading pods without nodes",
+        "a base URL with a path",
+        "any origin",
+        "no name of a Secret",
     ],
 )
 def test_the_chart_refuses_what_means_nothing(values: dict[str, Any]) -> None:
     with pytest.raises(subprocess.CalledProcessError):
         template(values)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({}, True),
+        ({"image": {"tag": "1"}}, True),
+        ({"image": {"repository": "registry.example/holdfast"}}, False),
+    ],
+    ids=["as it is", "another tag", "a registry's"],
+)
+def test_the_notes_say_of_an_image_that_no_registry_has_it(
+    values: dict[str, Any], expected: bool, tmp_path: Path
+) -> None:
+    shown = render_notes(values, tmp_path)
+    assert ("no registry has the image holdfast:" in shown) is expected
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("gitops", "expected"),
+    [
+        ({"enabled": False}, False),
+        ({"enabled": True}, True),
+        ({"enabled": True, "baseUrl": "http://holdfast.example"}, True),
+        ({"enabled": True, "baseUrl": "https://holdfast.example"}, False),
+        ({"enabled": True, "tls": "holdfast-tls"}, False),
+    ],
+    ids=["no page", "neither", "no TLS before it", "behind a proxy", "with a certificate"],
+)
+def test_the_notes_say_when_nobody_can_sign_in(
+    gitops: dict[str, Any], expected: bool, tmp_path: Path
+) -> None:
+    shown = render_notes({"gitops": gitops}, tmp_path)
+    assert ("Nobody can sign in" in shown) is expected
 
 
 @pytest.mark.timeout(900)
@@ -342,6 +429,21 @@ def kustomize(folder: Path) -> str:
 
 
 def template(values: dict[str, Any]) -> list[dict[str, Any]]:
+    return documents(render(CHART, values))
+
+
+def render_notes(values: dict[str, Any], folder: Path) -> str:
+    """What Helm says once the chart is installed, which it renders only with a cluster."""
+    chart = shutil.copytree(CHART, folder / "holdfast")
+    (chart / "templates" / "NOTES.txt").rename(chart / "NOTES.txt")
+    asked = 'notes: {{ tpl (.Files.Get "NOTES.txt") . | toJson }}\n'
+    (chart / "templates" / "notes.yaml").write_text(asked)
+    (shown,) = documents(render(chart, values, "--show-only=templates/notes.yaml"))
+    text: str = shown["notes"]
+    return text
+
+
+def render(chart: Path, values: dict[str, Any], *more: str) -> str:
     try:
         program = HELM.find_or_build(lambda _: None) if REQUIRED else HELM.find()
     except NotBuilt as missing:
@@ -349,14 +451,14 @@ def template(values: dict[str, Any]) -> list[dict[str, Any]]:
             raise
         pytest.skip(str(missing))
     ran = subprocess.run(
-        [program, "template", "holdfast", CHART, "--namespace", "holdfast-system", "-f", "-"],
+        [program, "template", "holdfast", chart, "-n", "holdfast-system", "-f", "-", *more],
         input=json.dumps(values),
         capture_output=True,
         text=True,
         check=True,
         timeout=60,
     )
-    return documents(ran.stdout)
+    return ran.stdout
 
 
 # Any: objects of the Kubernetes API as they come over the wire.

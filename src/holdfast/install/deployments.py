@@ -97,9 +97,19 @@ def container_ports() -> list[Tree]:
 
 
 def make_service(
-    name: str, port: str, installation: Installation, labels: Fields, selector: Fields
+    name: str,
+    port: str,
+    installation: Installation,
+    labels: Fields,
+    selector: Fields,
+    *,
+    tls: bool = False,
 ) -> Fields:
-    """The address of that port."""
+    """The address of that port.
+
+    By TLS it says so: a gateway or a mesh would else take the port for plain HTTP by its name.
+    """
+    protocol: Fields = {"appProtocol": "https"} if tls else {}
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -107,23 +117,34 @@ def make_service(
         "spec": {
             "type": "ClusterIP",
             "selector": selector,
-            "ports": [{"name": port, "port": HTTP_PORT, "protocol": "TCP", "targetPort": "http"}],
+            "ports": [
+                {
+                    "name": port,
+                    "port": HTTP_PORT,
+                    "protocol": "TCP",
+                    "targetPort": "http",
+                    **protocol,
+                }
+            ],
         },
     }
 
 
-def container_probes(*, starts_within: int) -> Fields:
-    """Have a pod restarted when it stands still, and left alone until it is ready."""
+def container_probes(*, starts_within: int, scheme: str = "HTTP") -> Fields:
+    """Have a pod restarted when it stands still, and left alone until it is ready.
+
+    The kubelet checks no certificate when it asks by HTTPS.
+    """
     return {
-        "startupProbe": _http_probe("/healthz", 2, starts_within // 2),
-        "livenessProbe": _http_probe("/healthz", 10, 3),
-        "readinessProbe": _http_probe("/readyz", 5, 2),
+        "startupProbe": _http_probe(scheme, "/healthz", 2, starts_within // 2),
+        "livenessProbe": _http_probe(scheme, "/healthz", 10, 3),
+        "readinessProbe": _http_probe(scheme, "/readyz", 5, 2),
     }
 
 
-def _http_probe(path: str, every: int, tries: int) -> Fields:
+def _http_probe(scheme: str, path: str, every: int, tries: int) -> Fields:
     return {
-        "httpGet": {"path": path, "port": "http", "scheme": "HTTP"},
+        "httpGet": {"path": path, "port": "http", "scheme": scheme},
         "periodSeconds": every,
         "timeoutSeconds": 5,
         "failureThreshold": tries,
@@ -194,6 +215,8 @@ STORE_PATH = "/data/holdfast.db"
 CACHE_PATH = "/cache"
 KEY_PATH = "/shared"
 """Where the key is that goes with a ledger outside."""
+PEOPLE_PATH = "/etc/holdfast/people"
+TLS_PATH = "/etc/holdfast/tls"
 EGRESS_BLOCKS = {
     "0.0.0.0/0": (
         "169.254.0.0/16",
@@ -272,6 +295,13 @@ def gitops_arguments(installation: Installation, gitops: GitopsInstallation) -> 
     line += [f"--namespace={name}" for name in installation.watched]
     if gitops.ledger is not None:
         line.append(f"--key-file={KEY_PATH}/key")
+    if gitops.base_url:
+        line.append(f"--base-url={gitops.base_url}")
+    if gitops.people is not None:
+        line.append(f"--people={PEOPLE_PATH}/people.yaml")
+    line += [f"--cors-origin={origin}" for origin in gitops.cors_origins]
+    if gitops.tls is not None:
+        line += [f"--tls-cert={TLS_PATH}/tls.crt", f"--tls-key={TLS_PATH}/tls.key"]
     return line + log_arguments(installation)
 
 
@@ -291,7 +321,7 @@ def _gitops_pod(installation: Installation, gitops: GitopsInstallation) -> Field
             {"name": "data", "persistentVolumeClaim": {"claimName": GITOPS_NAME}},
             {"name": "cache", "emptyDir": {"sizeLimit": "4Gi"}},
             {"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}},
-            *_key_volumes(gitops),
+            *_secret_volumes(gitops),
         ],
     }
 
@@ -304,14 +334,14 @@ def _gitops_container(installation: Installation, gitops: GitopsInstallation) ->
         "env": [*pod_name_env(), *_ledger_env(gitops)],
         "ports": container_ports(),
         # The first start may have a long ledger to bring up to date.
-        **container_probes(starts_within=300),
+        **container_probes(starts_within=300, scheme="HTTPS" if gitops.tls else "HTTP"),
         "resources": gitops.pod.resources or GITOPS_RESOURCES,
         "securityContext": container_security_context(),
         "volumeMounts": [
             {"name": "data", "mountPath": "/data"},
             {"name": "cache", "mountPath": CACHE_PATH},
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108  # of the container, and its own
-            *_key_mounts(gitops),
+            *_secret_mounts(gitops),
         ],
     }
 
@@ -324,15 +354,30 @@ def _ledger_env(gitops: GitopsInstallation) -> list[Tree]:
     return [{"name": "HOLDFAST_LEDGER", "valueFrom": source}]
 
 
-def _key_volumes(gitops: GitopsInstallation) -> list[Tree]:
-    """The key that marks Secrets in such a ledger goes with it, not with the pod's own volume."""
-    if gitops.ledger is None:
-        return []
-    key: Fields = {"key": "key", "path": "key"}
-    return [{"name": "shared", "secret": {"secretName": gitops.ledger, "items": [key]}}]
+def _secret_volumes(gitops: GitopsInstallation) -> list[Tree]:
+    """What comes from Secrets as files.
+
+    The key that marks Secrets in a ledger outside goes with it, not with the pod's own volume.
+    """
+    volumes: list[Tree] = []
+    if gitops.ledger is not None:
+        key: Fields = {"key": "key", "path": "key"}
+        volumes.append({"name": "shared", "secret": {"secretName": gitops.ledger, "items": [key]}})
+    if gitops.people is not None:
+        volumes.append({"name": "people", "secret": {"secretName": gitops.people}})
+    if gitops.tls is not None:
+        volumes.append({"name": "tls", "secret": {"secretName": gitops.tls}})
+    return volumes
 
 
-def _key_mounts(gitops: GitopsInstallation) -> list[Tree]:
-    if gitops.ledger is None:
-        return []
-    return [{"name": "shared", "mountPath": KEY_PATH, "readOnly": True}]
+def _secret_mounts(gitops: GitopsInstallation) -> list[Tree]:
+    chosen = {
+        "shared": (gitops.ledger, KEY_PATH),
+        "people": (gitops.people, PEOPLE_PATH),
+        "tls": (gitops.tls, TLS_PATH),
+    }
+    return [
+        {"name": name, "mountPath": path, "readOnly": True}
+        for name, (secret, path) in chosen.items()
+        if secret is not None
+    ]

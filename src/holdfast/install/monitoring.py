@@ -72,22 +72,28 @@ def dashboard_text() -> str:
 
 
 def service_monitor(
-    name: str, port: str, installation: Installation, labels: Fields, selector: Fields
+    name: str,
+    port: str,
+    installation: Installation,
+    labels: Fields,
+    selector: Fields,
+    *,
+    tls: bool = False,
 ) -> Fields:
     """Have the metrics of every replica read.
 
     A drift is in the namespace of its object, which must not give way to the controller's own.
+    By TLS the certificate is not checked: Prometheus asks pods by their addresses, for which there
+    is none, and sends no credentials.
     """
+    endpoint: Fields = {"port": port, "path": "/metrics", "interval": "30s", "honorLabels": True}
+    if tls:
+        endpoint |= {"scheme": "https", "tlsConfig": {"insecureSkipVerify": True}}
     return {
         "apiVersion": MONITORING_API,
         "kind": "ServiceMonitor",
         "metadata": object_metadata(name, installation, labels),
-        "spec": {
-            "selector": {"matchLabels": selector},
-            "endpoints": [
-                {"port": port, "path": "/metrics", "interval": "30s", "honorLabels": True}
-            ],
-        },
+        "spec": {"selector": {"matchLabels": selector}, "endpoints": [endpoint]},
     }
 
 

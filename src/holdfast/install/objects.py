@@ -32,6 +32,7 @@ from holdfast.version import __version__
 from holdfast.wire.crd import crd_files
 
 COMPONENT_LABEL = "app.kubernetes.io/component"
+INSTANCE_LABEL = "app.kubernetes.io/instance"
 OPERATOR_SELECTOR: Fields = {"app.kubernetes.io/name": "holdfast", COMPONENT_LABEL: "operator"}
 GITOPS_SELECTOR: Fields = {"app.kubernetes.io/name": "holdfast", COMPONENT_LABEL: "gitops"}
 """What selects the pods of each."""
@@ -39,7 +40,7 @@ GITOPS_SELECTOR: Fields = {"app.kubernetes.io/name": "holdfast", COMPONENT_LABEL
 
 def installation_objects(installation: Installation) -> tuple[Fields, ...]:
     """Give all of them."""
-    labels = _labels(OPERATOR_SELECTOR)
+    labels = _labels(OPERATOR_SELECTOR, installation)
     found = [namespace_object(installation), *crd_files().values()]
     found += [
         service_account(OPERATOR_NAME, installation, installation.pod, labels),
@@ -48,7 +49,9 @@ def installation_objects(installation: Installation) -> tuple[Fields, ...]:
     ]
     found += [
         make_service(OPERATOR_NAME, "metrics", installation, labels, OPERATOR_SELECTOR),
-        operator_deployment(installation, _version_labels(OPERATOR_SELECTOR), OPERATOR_SELECTOR),
+        operator_deployment(
+            installation, _version_labels(OPERATOR_SELECTOR, installation), OPERATOR_SELECTOR
+        ),
     ]
     if installation.gitops is not None:
         found += gitops_objects(installation, installation.gitops)
@@ -59,9 +62,16 @@ def installation_objects(installation: Installation) -> tuple[Fields, ...]:
             dashboard_config_map(installation, labels),
         ]
     if installation.monitoring and installation.gitops is not None:
-        labels = _labels(GITOPS_SELECTOR)
+        labels = _labels(GITOPS_SELECTOR, installation)
         found += [
-            service_monitor(GITOPS_NAME, "http", installation, labels, GITOPS_SELECTOR),
+            service_monitor(
+                GITOPS_NAME,
+                "http",
+                installation,
+                labels,
+                GITOPS_SELECTOR,
+                tls=installation.gitops.tls is not None,
+            ),
             prometheus_rule(GITOPS_NAME, installation, labels),
         ]
     return tuple(found)
@@ -69,14 +79,23 @@ def installation_objects(installation: Installation) -> tuple[Fields, ...]:
 
 def gitops_objects(installation: Installation, chosen: GitopsInstallation) -> list[Fields]:
     """Give those of the GitOps controller."""
-    labels = _labels(GITOPS_SELECTOR)
+    labels = _labels(GITOPS_SELECTOR, installation)
     return [
         service_account(GITOPS_NAME, installation, chosen.pod, labels),
         *gitops_rbac(installation, chosen, labels),
         gitops_volume_claim(installation, chosen, labels),
-        make_service(GITOPS_NAME, "http", installation, labels, GITOPS_SELECTOR),
+        make_service(
+            GITOPS_NAME,
+            "http",
+            installation,
+            labels,
+            GITOPS_SELECTOR,
+            tls=chosen.tls is not None,
+        ),
         gitops_network_policy(installation, labels, GITOPS_SELECTOR),
-        gitops_deployment(installation, chosen, _version_labels(GITOPS_SELECTOR), GITOPS_SELECTOR),
+        gitops_deployment(
+            installation, chosen, _version_labels(GITOPS_SELECTOR, installation), GITOPS_SELECTOR
+        ),
     ]
 
 
@@ -88,7 +107,7 @@ def namespace_object(installation: Installation) -> Fields:
         "metadata": {
             "name": installation.namespace,
             "labels": {
-                **_labels(OPERATOR_SELECTOR),
+                **_labels(OPERATOR_SELECTOR, installation),
                 "pod-security.kubernetes.io/enforce": "restricted",
             },
         },
@@ -105,9 +124,14 @@ def service_account(
     return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": named}
 
 
-def _labels(selector: Fields) -> Fields:
-    return {**selector, "app.kubernetes.io/part-of": "holdfast"}
+def _labels(selector: Fields, installation: Installation) -> Fields:
+    """What tells an installation's objects from those of others, wherever in the cluster."""
+    return {
+        **selector,
+        INSTANCE_LABEL: installation.namespace,
+        "app.kubernetes.io/part-of": "holdfast",
+    }
 
 
-def _version_labels(selector: Fields) -> Fields:
-    return {**_labels(selector), "app.kubernetes.io/version": __version__}
+def _version_labels(selector: Fields, installation: Installation) -> Fields:
+    return {**_labels(selector, installation), "app.kubernetes.io/version": __version__}

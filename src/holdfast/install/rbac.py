@@ -117,6 +117,11 @@ def node_event_rules() -> list[Tree]:
     return [policy_rule("", ("events",), ("list",))]
 
 
+def pod_list_rules() -> list[Tree]:
+    """Listing pods: what those of all namespaces hold of a node's devices is not free."""
+    return [policy_rule("", ("pods",), ("list",))]
+
+
 def operator_lease_rules() -> list[Tree]:
     """The rights in the operator's own namespace, where its replicas choose a leader.
 
@@ -138,12 +143,10 @@ def operator_rbac(installation: Installation, labels: Fields) -> list[Fields]:
             objects += make_bound_role(
                 name, namespace, operator_rules(), account, installation, labels
             )
+        objects += _operator_node_rbac(account, installation, labels)
     else:
         rules = [*operator_rules(), *node_rules(), *node_event_rules()]
-        objects += [
-            make_cluster_role(OPERATOR_NAME, rules, labels),
-            make_cluster_binding(OPERATOR_NAME, account, installation, labels),
-        ]
+        objects += _cluster_rights(OPERATOR_NAME, rules, account, installation, labels)
     return objects + make_bound_role(
         f"{OPERATOR_NAME}-leader",
         installation.namespace,
@@ -152,6 +155,35 @@ def operator_rbac(installation: Installation, labels: Fields) -> list[Fields]:
         installation,
         labels,
     )
+
+
+NODE_EVENTS_NAMESPACE = "default"
+"""Where the Events of what has no namespace are."""
+
+
+def _operator_node_rbac(account: str, installation: Installation, labels: Fields) -> list[Fields]:
+    """What an operator of some namespaces may read of the cluster, where that was chosen."""
+    objects: list[Fields] = []
+    if installation.node_reads:
+        name = f"{OPERATOR_NAME}-nodes-{installation.namespace}"
+        objects += _cluster_rights(name, node_rules(), account, installation, labels)
+        objects += make_bound_role(
+            name, NODE_EVENTS_NAMESPACE, node_event_rules(), account, installation, labels
+        )
+    if installation.pod_reads:
+        name = f"{OPERATOR_NAME}-pods-{installation.namespace}"
+        objects += _cluster_rights(name, pod_list_rules(), account, installation, labels)
+    return objects
+
+
+def _cluster_rights(
+    name: str, given: list[Tree], account: str, installation: Installation, labels: Fields
+) -> list[Fields]:
+    """Rights everywhere, given to an account."""
+    return [
+        make_cluster_role(name, given, labels),
+        make_cluster_binding(name, account, installation, labels),
+    ]
 
 
 def user_roles(labels: Fields) -> list[Fields]:
@@ -247,6 +279,11 @@ def gitops_rbac(
             objects += make_bound_role(
                 f"{GITOPS_NAME}-{name}", namespace, given, account, installation, labels
             )
+    if installation.watched and installation.pod_reads:
+        # It counts free devices, and asks nodes nothing else.
+        name = f"{GITOPS_NAME}-nodes-{installation.namespace}"
+        rules = [*node_rules(), *pod_list_rules()]
+        objects += _cluster_rights(name, rules, account, installation, labels)
     if not installation.watched:
         objects += [
             _aggregated_role(labels),

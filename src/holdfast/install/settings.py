@@ -55,6 +55,15 @@ class GitopsInstallation:
     ledger: str | None = None
     """A Secret in the controller's namespace for a PostgreSQL database that keeps the ledger
     instead: `url` is its address, `key` the key that marks Secrets in it."""
+    base_url: str = ""
+    """Where browsers reach it, as `https://holdfast.example.com`."""
+    people: str | None = None
+    """A Secret there, of which `people.yaml` is the people file. What that names as a file may be
+    another key of it."""
+    cors_origins: tuple[str, ...] = ()
+    """Origins whose scripts may read what the API answers."""
+    tls: str | None = None
+    """A Secret there of the type `kubernetes.io/tls`: with it the server speaks TLS."""
     pod: PodSettings = field(default_factory=PodSettings)
 
 
@@ -73,6 +82,12 @@ class Installation:
     """Of the operator."""
     replicas: int = 2
     watched: tuple[str, ...] = ()
+    node_reads: bool = False
+    """With `watched`, lets the operator read nodes and the Events about them, which explain lost
+    replicas. One of the whole cluster may anyway."""
+    pod_reads: bool = False
+    """With `node_reads`, lets the controllers list the pods of all namespaces, without which
+    nobody knows which devices are free. A pod shows what is declared of it, variables included."""
     gateway: Gateway | None = None
     prometheus: str | None = None
     """Where a canary's metrics are read."""

@@ -181,6 +181,82 @@ def test_the_gitops_controller_knows_every_flag_that_it_is_given(holdfast: Any) 
     assert "--key-file=/shared/key" in container["args"]
 
 
+def test_the_page_of_the_gitops_controller_gets_a_name_people_and_tls(holdfast: Any) -> None:
+    found = objects(
+        holdfast(
+            *("install", "--export", "--gitops", "--with-monitoring"),
+            *("--gitops-base-url", "https://Holdfast.example:443/", "--gitops-tls", "page-tls"),
+            *("--gitops-people", "who", "--gitops-cors-origin", "https://app.example"),
+        ).out
+    )
+    pod = found["Deployment", "holdfast-gitops"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    known = {name for param in gitops.params for name in param.opts}
+    assert {part.partition("=")[0] for part in container["args"][1:]} <= known
+    assert container["args"][5:] == [
+        "--base-url=https://holdfast.example",
+        "--people=/etc/holdfast/people/people.yaml",
+        "--cors-origin=https://app.example",
+        "--tls-cert=/etc/holdfast/tls/tls.crt",
+        "--tls-key=/etc/holdfast/tls/tls.key",
+    ]
+    mounts = {each["name"]: each for each in container["volumeMounts"]}
+    volumes = {each["name"]: each.get("secret") for each in pod["volumes"]}
+    for name, secret in (("people", "who"), ("tls", "page-tls")):
+        path = f"/etc/holdfast/{name}"
+        assert mounts[name] == {"name": name, "mountPath": path, "readOnly": True}
+        assert volumes[name] == {"secretName": secret}
+    probes = ("startupProbe", "livenessProbe", "readinessProbe")
+    assert {container[each]["httpGet"]["scheme"] for each in probes} == {"HTTPS"}
+    (port,) = found["Service", "holdfast-gitops"]["spec"]["ports"]
+    assert port["appProtocol"] == "https"
+    (endpoint,) = found["ServiceMonitor", "holdfast-gitops"]["spec"]["endpoints"]
+    assert endpoint["scheme"] == "https"
+    plain = objects(holdfast("install", "--export", "--gitops", "--with-monitoring").out)
+    for key in (("Service", "holdfast-operator"), ("ServiceMonitor", "holdfast-operator")):
+        assert found[key] == plain[key]
+    (container,) = plain["Deployment", "holdfast-gitops"]["spec"]["template"]["spec"]["containers"]
+    assert {container[each]["httpGet"]["scheme"] for each in probes} == {"HTTP"}
+
+
+def test_nodes_and_pods_are_read_by_who_looks_after_some_namespaces_only_where_asked(
+    holdfast: Any,
+) -> None:
+    watched = ("install", "--export", "--gitops", "--watch-namespace", "chat", "-n", "ml")
+    found = objects(holdfast(*watched).out)
+    assert not [kind for kind, _ in found if kind.startswith("ClusterRole")]
+
+    def granted(*more: str) -> dict[tuple[str, str], set[tuple[str, str]]]:
+        return {
+            key: {
+                (resource, verb)
+                for rule in each["rules"]
+                for resource in rule["resources"]
+                for verb in rule["verbs"]
+            }
+            for key, each in objects(holdfast(*watched, *more).out).items()
+            if key not in found and each["kind"] in ("ClusterRole", "Role")
+        }
+
+    nodes, pods = {("nodes", "get"), ("nodes", "list")}, {("pods", "list")}
+    operator_reads = {
+        ("ClusterRole", "holdfast-operator-nodes-ml"): nodes,
+        ("Role", "holdfast-operator-nodes-ml"): {("events", "list")},
+    }
+    assert granted("--node-reads") == operator_reads
+    assert granted("--node-reads", "--pod-reads") == {
+        **operator_reads,
+        ("ClusterRole", "holdfast-operator-pods-ml"): pods,
+        ("ClusterRole", "holdfast-gitops-nodes-ml"): nodes | pods,
+    }
+    made = objects(holdfast(*watched, "--node-reads").out)
+    binding = made["RoleBinding", "holdfast-operator-nodes-ml"]
+    assert binding["metadata"]["namespace"] == "default"
+    account = {"kind": "ServiceAccount", "name": "holdfast-operator", "namespace": "ml"}
+    assert binding["subjects"] == [account]
+    assert made["ClusterRoleBinding", "holdfast-operator-nodes-ml"]["subjects"] == [account]
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -197,6 +273,14 @@ def test_the_gitops_controller_knows_every_flag_that_it_is_given(holdfast: Any) 
         ("--gitops-writes",),
         ("--gitops", "--gitops-storage", "much"),
         ("--gitops", "--gitops-ledger", "postgresql://me:secret@db/ledger"),
+        ("--gitops", "--gitops-base-url", "https://me:secret@holdfast.example"),
+        ("--gitops", "--gitops-base-url", "https://holdfast.example/page"),
+        ("--gitops", "--gitops-cors-origin", "*"),
+        ("--gitops", "--gitops-people", "/etc/secret.yaml"),
+        ("--gitops", "--gitops-tls", "Page"),
+        ("--gitops-tls", "page"),
+        ("--node-reads",),
+        ("--watch-namespace", "chat", "--pod-reads"),
         ("--grafana", "grafana"),
     ],
     ids=lambda wrong: " ".join(wrong),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -13,6 +14,7 @@ from holdfast.apps.cli.group import Verb
 from holdfast.apps.cli.session import Session, pass_session
 from holdfast.apps.cli.views.output import show_documents
 from holdfast.core.model import DEFAULT_HUB
+from holdfast.core.page_links import parse_origin
 from holdfast.core.service.children import Gateway
 from holdfast.install.settings import (
     DEFAULT_IMAGE,
@@ -24,6 +26,16 @@ from holdfast.install.settings import (
     Installation,
 )
 
+_GITOPS_FIELDS = (
+    "writes",
+    "secrets",
+    "storage",
+    "ledger",
+    "base_url",
+    "people",
+    "cors_origins",
+    "tls",
+)
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _SECRET = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _DOMAIN = re.compile(r"[a-z0-9]([a-z0-9.-]{0,200}[a-z0-9])?")
@@ -64,6 +76,18 @@ _DOMAIN = re.compile(r"[a-z0-9]([a-z0-9.-]{0,200}[a-z0-9])?")
     multiple=True,
     metavar="NAMESPACE",
     help="Look after this namespace alone, with rights in it alone. May be repeated.",
+)
+@click.option(
+    "--node-reads",
+    is_flag=True,
+    help="With --watch-namespace, let the operator read nodes and the Events about them, so that "
+    "failing hardware is known for a cause.",
+)
+@click.option(
+    "--pod-reads",
+    is_flag=True,
+    help="With --node-reads, let the controllers list the pods of all namespaces, so that free "
+    "devices are counted. Pods show the variables of their containers.",
 )
 @click.option("--gateway", metavar="NAMESPACE/NAME", help="Gateway that routes attach to.")
 @click.option("--domain", help="Domain under which workloads get their hosts; with --gateway.")
@@ -114,6 +138,32 @@ _DOMAIN = re.compile(r"[a-z0-9]([a-z0-9.-]{0,200}[a-z0-9])?")
     "ledger",
     metavar="SECRET",
     help="Keep the ledger in PostgreSQL: a Secret with its address as url, and a key.",
+)
+@click.option(
+    "--gitops-base-url",
+    "base_url",
+    default="",
+    metavar="URL",
+    help="Where browsers reach it, as https://holdfast.example.com.",
+)
+@click.option(
+    "--gitops-people",
+    "people",
+    metavar="SECRET",
+    help="Let people and CI jobs sign in: a Secret with the people file as people.yaml.",
+)
+@click.option(
+    "--gitops-cors-origin",
+    "cors_origins",
+    multiple=True,
+    metavar="ORIGIN",
+    help="Let scripts of this origin read what its API answers. May be repeated.",
+)
+@click.option(
+    "--gitops-tls",
+    "tls",
+    metavar="SECRET",
+    help="Speak TLS: a Secret of the type kubernetes.io/tls.",
 )
 @click.option(
     "--with-monitoring/--without-monitoring",
@@ -172,6 +222,10 @@ def command(
                 ctx.fail(f"--{name} is no http:// or https:// address without credentials.")
             given[name] = url.rstrip("/")
     given["watched"] = tuple(dict.fromkeys(given["watched"]))
+    if given["node_reads"] and not given["watched"]:
+        ctx.fail("--node-reads goes with --watch-namespace; one of the whole cluster may anyway.")
+    if given["pod_reads"] and not given["node_reads"]:
+        ctx.fail("--pod-reads goes with --node-reads.")
     given["model_hubs"] = tuple(url.rstrip("/") for url in given["model_hubs"])
     for url in given["model_hubs"]:
         if not re.fullmatch(r"https?://[!-~]+", url) or "@" in url:
@@ -204,9 +258,7 @@ def gateway_of(ctx: click.Context, gateway: str | None, domain: str | None) -> G
 
 def _gitops_choices(ctx: click.Context, given: dict[str, Any]) -> GitopsInstallation | None:
     """Take the choices about GitOps out of what was given."""  # Any: as above
-    chosen = GitopsInstallation(
-        **{name: given.pop(name) for name in ("writes", "secrets", "storage", "ledger")}
-    )
+    chosen = GitopsInstallation(**{name: given.pop(name) for name in _GITOPS_FIELDS})
     if not given.pop("gitops"):
         if chosen != GitopsInstallation():
             ctx.fail("The options --gitops-… go with --gitops.")
@@ -215,4 +267,20 @@ def _gitops_choices(ctx: click.Context, given: dict[str, Any]) -> GitopsInstalla
         ctx.fail(f"--gitops-storage {chosen.storage[:80]!a} is no size such as 10Gi.")
     if chosen.ledger is not None and not _SECRET.fullmatch(chosen.ledger):
         ctx.fail("--gitops-ledger is the name of a Secret, whose key url is the address.")
-    return chosen
+    if chosen.people is not None and not _SECRET.fullmatch(chosen.people):
+        ctx.fail("--gitops-people is the name of a Secret, whose key people.yaml is the file.")
+    if chosen.tls is not None and not _SECRET.fullmatch(chosen.tls):
+        ctx.fail("--gitops-tls is the name of a Secret of the type kubernetes.io/tls.")
+    base_url, origins = chosen.base_url, chosen.cors_origins
+    return replace(
+        chosen,
+        base_url=_origin(ctx, "--gitops-base-url", base_url) if base_url else "",
+        cors_origins=tuple(_origin(ctx, "--gitops-cors-origin", each) for each in origins),
+    )
+
+
+def _origin(ctx: click.Context, option: str, text: str) -> str:
+    origin = parse_origin(text)
+    if origin is None:
+        ctx.fail(f"{option} is a scheme, a host and, where needed, a port, and nothing else.")
+    return origin

@@ -187,6 +187,34 @@ def test_a_suspended_service_is_neither_put_to_rest_nor_woken(world: OperatorWor
     assert replicas(world) == 0
 
 
+@pytest.mark.parametrize("most", [1, 3], ids=["no autoscaler", "an autoscaler"])
+@pytest.mark.parametrize("on_drift", ["reconcile", "fail", "dry_run", "warn", "ignore"])
+def test_a_lower_bound_of_one_wakes_it_for_good(
+    world: OperatorWorld, most: int, on_drift: str
+) -> None:
+    """Under every policy, as its pods are declared anew and have not drifted."""
+    at_rest(world, maxReplicas=most, onDrift=on_drift)
+    awake = {"maxReplicas": most, "minReplicas": 1, "autoscaling": {}, "onDrift": on_drift}
+    world.declare({**REST, **awake})
+    world.converge()
+    assert replicas(world) == 1
+    assert world.condition("Ready") == ("True", "Serving")
+    later(world, 6000)
+    seen(world)
+    world.reconcile()
+    assert replicas(world) == 1
+    assert not world.has_condition("ScaledToZero")
+
+
+def test_one_that_somebody_stopped_is_not_woken(world: OperatorWorld) -> None:
+    """That is how an autoscaler is paused."""
+    world.declare({"replicas": 1, "minReplicas": 1, "maxReplicas": 3})
+    world.converge()
+    world.scale(0, by="kubectl")
+    world.converge()
+    assert replicas(world) == 0
+
+
 @pytest.mark.parametrize("number", [0, 1])
 def test_without_minreplicas_0_a_number_is_as_it_was(world: OperatorWorld, number: int) -> None:
     world.declare({"replicas": 2})

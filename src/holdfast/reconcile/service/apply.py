@@ -113,6 +113,13 @@ def has_lent_replicas(live: Fields, number: int) -> bool:
     )
 
 
+def was_put_to_rest(live: Fields) -> bool:
+    """True when it has no replicas by our own hand, and not because somebody else stopped it."""
+    owners = ownership_of(live).owners(_REPLICAS_PATH, ref_of(live).api_version)
+    ours = bool(owners) and all(entry.manager == REPLICA_SEED_MANAGER for entry in owners)
+    return ours and replicas_of(live) == 0
+
+
 async def take_replicas(client: KubeClient, live: Fields, number: int) -> Fields:
     """Take the number for the second manager; raises KubeConflict when the object moved since."""
     ref = ref_of(live)
@@ -215,7 +222,8 @@ async def settle_replicas(client: KubeClient, state: PassState, number: int | No
     """Take the primary's number from an autoscaler that is gone, or give it an owner.
 
     Also puts a service to rest that nobody asks, and wakes it: as the second manager too, so that
-    no number is declared, and none is drift.
+    no number is declared, and none is drift. One at rest that may not rest any more is woken for
+    good, as an autoscaler does nothing about no replicas.
 
     `number` is the one to be written with the manifest; None when others choose it. Done before
     anything is compared: what an autoscaler left behind is no drift.
@@ -232,6 +240,8 @@ async def settle_replicas(client: KubeClient, state: PassState, number: int | No
     number_to_take = number if lent else replicas_of(live) if loose else None
     if state.idle is not None and state.idle.asleep != (replicas_of(live) == 0):
         number_to_take = 0 if state.idle.asleep else initial_replicas(state.service)
+    elif number is None and not state.service.spec.scales_to_zero and was_put_to_rest(live):
+        number_to_take = initial_replicas(state.service)
     if number_to_take is None:
         return
     try:

@@ -2,85 +2,33 @@
 
 from __future__ import annotations
 
-import os
-import re
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.deploy.shell import Shell, is_ready, uid
+from tests.deploy.uninstall_page import WITH_HELM, uninstall_steps
 from tests.support.cluster import Cluster
 from tests.support.cluster_fixtures import skip_without
 from tests.support.controllers import ControllerProcess
 from tests.support.go_programs import HELM, NotBuilt
 from tests.support.inference_services import document
-from tests.support.processes import ROOT, wait_until
+from tests.support.processes import wait_until
 
 from holdfast.wire.crd import crd_files
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
-SYSTEM = "holdfast-system"
 DEFINITIONS = ("inferenceservices.holdfast.dev", "applications.holdfast.dev")
-PAGE = ROOT / "docs" / "how-to" / "uninstall.md"
-
-
-class Shell:
-    """A user's shell: kubectl and helm, and the cluster."""
-
-    def __init__(self, cluster: Cluster, helm: Path, folder: Path) -> None:
-        programs = folder / "bin"
-        programs.mkdir()
-        (programs / "kubectl").symlink_to(cluster.programs.path("kubectl"))
-        (programs / "helm").symlink_to(helm)
-        self._environment = {
-            **cluster.kubectl_environment(),
-            "PATH": f"{programs}:{os.environ['PATH']}",
-            "HOME": str(folder),
-        }
-
-    def __call__(self, command: str, *, stdin: str = "") -> str:
-        ran = subprocess.run(
-            ["bash", "-euc", command],
-            env=self._environment, cwd=ROOT, input=stdin, capture_output=True, text=True,
-            timeout=180,
-        )  # fmt: skip
-        assert ran.returncode == 0, f"{command}\n{ran.stdout}\n{ran.stderr}"
-        return ran.stdout
-
-
-def steps_of_the_page() -> Iterator[str]:
-    """Every command of the page, in its order."""
-    yield from re.findall(r"```bash\n(.*?)```", PAGE.read_text(), re.DOTALL)
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Iterator[Cluster]:
-    """A cluster of this test's own: it removes the definitions, which other tests need."""
-    found = Cluster.join(tmp_path / "cluster")
-    yield found
-    found.stop()
-
-
-@pytest.fixture
-def shell(own: Cluster, tmp_path: Path, pytestconfig: pytest.Config) -> Shell:
+def shell(kubectl_shell: Shell, pytestconfig: pytest.Config) -> Shell:
     try:
-        helm = HELM.find()
+        kubectl_shell.add("helm", HELM.find())
     except NotBuilt as missing:
         skip_without(pytestconfig, "Helm", missing)
-    return Shell(own, helm, tmp_path)
-
-
-# Any: objects of the Kubernetes API as they come over the wire, here and below.
-def uid(found: dict[str, Any]) -> str:
-    value: str = found["metadata"]["uid"]
-    return value
-
-
-def is_ready(found: dict[str, Any]) -> bool:
-    conditions = found.get("status", {}).get("conditions", [])
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+    return kubectl_shell
 
 
 def may(shell: Shell, user: str, what: str) -> bool:
@@ -117,11 +65,12 @@ def test_from_kubectl_to_helm_to_nothing_and_no_model_is_lost(
     assert {name: uid(own.get("crd", name)) for name in DEFINITIONS} == before
 
     # Helm takes them over as they are, with what the page about installing says.
-    shell(
+    notes = shell(
         "helm install holdfast deploy/chart/holdfast -n holdfast-system --create-namespace "
         "--take-ownership --set image.repository=registry.example/holdfast "
         "--set gitops.enabled=true"
     )
+    assert "Nobody can sign in" in notes and "no registry" not in notes
     for name in DEFINITIONS:
         found = own.get("crd", name)
         assert uid(found) == before[name]
@@ -143,7 +92,7 @@ def test_from_kubectl_to_helm_to_nothing_and_no_model_is_lost(
 
     # Off again, by the page, word for word and in its order.
     kept: dict[str, Any] = {}
-    for step in steps_of_the_page():
+    for _, step in uninstall_steps(WITH_HELM):
         shown = shell(step)
         if "kubectl get deployments" in step:
             kept["shown"] = shown

@@ -523,9 +523,7 @@ _CHOICES = {
         f"INDENT- --tls-key={TLS_PATH}/tls.key\n" + "INDENT{{- end }}\n"
     ),
     "- name: people": "INDENT{{- with .Values.gitops.people }}\nINDENT- name: people\n",
-    f"secretName: {_GITOPS.people}": (
-        "INDENTsecretName: {{ . | quote }}\nINDENT{{- end }}\n"
-    ),
+    f"secretName: {_GITOPS.people}": ("INDENTsecretName: {{ . | quote }}\nINDENT{{- end }}\n"),
     "- name: tls": "INDENT{{- with .Values.gitops.tls }}\nINDENT- name: tls\n",
     f"secretName: {_GITOPS.tls}": "INDENTsecretName: {{ . | quote }}\nINDENT{{- end }}\n",
     "scheme: HTTPS": "INDENTscheme: {{ if .Values.gitops.tls }}HTTPS{{ else }}HTTP{{ end }}\n",

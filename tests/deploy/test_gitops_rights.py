@@ -100,17 +100,42 @@ def test_a_controller_of_some_namespaces_has_no_rights_elsewhere(
         cluster.kubectl("get", "clusterrole", NAME)
 
 
-@pytest.mark.parametrize("ledger", [(), ("--gitops-ledger", "holdfast-ledger")], ids=["own", "sql"])
+def test_a_controller_of_some_namespaces_counts_devices_only_where_it_reads_pods(
+    cluster: Cluster, place: str, namespace: str
+) -> None:
+    install(cluster, place, "--watch-namespace", namespace, "--node-reads")
+    account = Account(cluster, place)
+    account.until("list", "deployments.apps", namespace)
+    assert not account.may("list", "nodes", "") and not account.may("list", "pods", "")
+    install(cluster, place, "--watch-namespace", namespace, "--node-reads", "--pod-reads")
+    account.until("list", "nodes", "")
+    assert account.may("list", "pods", "")
+    assert not account.may("watch", "pods", "default")
+    assert not account.may("list", "events", "default")
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        (),
+        ("--gitops-ledger", "holdfast-ledger"),
+        (
+            *("--gitops-tls", "page-tls", "--gitops-people", "people"),
+            *("--gitops-base-url", "https://holdfast.example"),
+        ),
+    ],
+    ids=["own", "sql", "a page by TLS"],
+)
 def test_the_cluster_takes_the_controller_under_the_restricted_standard(
-    cluster: Cluster, place: str, ledger: tuple[str, ...]
+    cluster: Cluster, place: str, chosen: tuple[str, ...]
 ) -> None:
     """Applied twice it is the same, and no pod of it is refused."""
-    install(cluster, place, *ledger)
+    install(cluster, place, *chosen)
     found = cluster.wait(
         "deployment", NAME, place, lambda it: it.get("status", {}).get("replicas") == 1, timeout=60
     )
     generation = found["metadata"]["generation"]
-    install(cluster, place, *ledger)
+    install(cluster, place, *chosen)
     again = cluster.get("deployment", NAME, place)
     assert again["metadata"]["generation"] == generation
     failed = [each for each in again["status"]["conditions"] if each["type"] == "ReplicaFailure"]

@@ -80,6 +80,25 @@ def test_an_operator_of_some_namespaces_has_no_rights_elsewhere(
         cluster.delete_namespace(other)
 
 
+def test_an_operator_of_some_namespaces_reads_nodes_and_pods_where_that_was_chosen(
+    cluster: Cluster, place: str, namespace: str
+) -> None:
+    other = cluster.create_namespace()
+    try:
+        install(cluster, place, "--watch-namespace", namespace, "--node-reads", "--pod-reads")
+        token = cluster.kubeconfig_for_service_account(NAME, place)
+        nodes = {("", "nodes"): {"get", "list"}}
+        everywhere = nodes | {("", "pods"): {"list"}}
+        assert settled(cluster, token, namespace, WORKLOADS | nodes) == WORKLOADS | nodes
+        assert settled(cluster, token, other, everywhere) == everywhere
+        at_default = everywhere | {("", "events"): {"list"}}
+        assert settled(cluster, token, "default", at_default) == at_default
+        cluster.kubectl("get", "nodes", kubeconfig=token)
+        cluster.kubectl("get", "pods", "-A", kubeconfig=token)
+    finally:
+        cluster.delete_namespace(other)
+
+
 def test_the_operator_starts_under_the_restricted_standard_and_applies_twice_alike(
     cluster: Cluster, place: str
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import click
@@ -26,16 +26,6 @@ from holdfast.install.settings import (
     Installation,
 )
 
-_GITOPS_FIELDS = (
-    "writes",
-    "secrets",
-    "storage",
-    "ledger",
-    "base_url",
-    "people",
-    "cors_origins",
-    "tls",
-)
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _SECRET = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _DOMAIN = re.compile(r"[a-z0-9]([a-z0-9.-]{0,200}[a-z0-9])?")
@@ -258,7 +248,8 @@ def gateway_of(ctx: click.Context, gateway: str | None, domain: str | None) -> G
 
 def _gitops_choices(ctx: click.Context, given: dict[str, Any]) -> GitopsInstallation | None:
     """Take the choices about GitOps out of what was given."""  # Any: as above
-    chosen = GitopsInstallation(**{name: given.pop(name) for name in _GITOPS_FIELDS})
+    names = [each.name for each in fields(GitopsInstallation) if each.name in given]
+    chosen = GitopsInstallation(**{name: given.pop(name) for name in names})
     if not given.pop("gitops"):
         if chosen != GitopsInstallation():
             ctx.fail("The options --gitops-… go with --gitops.")

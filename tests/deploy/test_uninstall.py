@@ -189,7 +189,7 @@ def test_what_was_exported_is_gone_and_every_model_is_there(
         **{"replicas": 1, "minReplicas": 0, "maxReplicas": 1},
         "autoscaling": {"idleAfter": "5s"},
     }
-    by_keda = scaled(scaler="keda", metric="queue-length", target=1)
+    by_keda = scaled(scaler="keda", metric="queue_length", target=1)
     cluster.apply(
         small_service("chat", {"minReplicas": 1, "maxReplicas": 2}),
         small_service("chat", {"backend": "vllm", "nodes": 2}, name="many"),

@@ -9,8 +9,10 @@ import pytest
 from tests.support.operator_world import KIND, NAME, OperatorWorld
 
 from holdfast.apps.operator.watches import service_changed
+from holdfast.core.errors import TargetUnavailable
 from holdfast.core.service.idle import DATA_PLANE_ANNOTATION, LAST_REQUEST_ANNOTATION
 
+UNREAD = ("get", "Deployment")
 REST: dict[str, Any] = {
     "replicas": 1,
     "minReplicas": 0,
@@ -81,6 +83,149 @@ def test_it_is_put_to_rest_woken_and_put_to_rest_again(world: OperatorWorld) -> 
     seen(world)
     world.reconcile()
     assert replicas(world) == 0
+
+
+def events(world: OperatorWorld) -> list[tuple[bool, str]]:
+    """Make a pass, and give the Events of it: whether each is a warning, and its reason."""
+    return [(note.warning, note.reason) for note in world.reconcile().notes]
+
+
+def test_a_cycle_of_rest_and_waking_is_told_by_events_none_of_them_a_warning(
+    world: OperatorWorld,
+) -> None:
+    world.declare(REST)
+    world.converge()
+    later(world, 61)
+    seen(world)
+    told = events(world)
+    assert replicas(world) == 0
+    told += events(world)  # its controller has not seen the new number yet
+    world.settle()
+    told += events(world)
+    asked(world)
+    told += events(world)
+    told += events(world)
+    world.settle()
+    told += events(world)
+    assert told == [(False, "ScaledToZero"), (False, "Woken"), (False, "Ready")]
+
+
+def test_the_pass_that_puts_it_to_rest_leaves_it_ready(world: OperatorWorld) -> None:
+    world.declare(REST)
+    world.converge()
+    later(world, 61)
+    seen(world)
+    world.reconcile()
+    assert replicas(world) == 0
+    assert world.condition("Ready") == ("True", "ScaledToZero")
+    assert world.condition("UpToDate")[0] == "True"
+    assert world.condition("Progressing") == ("True", "ScalingToZero")
+    world.settle()
+    world.reconcile()
+    assert world.condition("Progressing") == ("False", "Done")
+
+
+def test_until_its_first_pod_is_ready_a_woken_service_is_waking(world: OperatorWorld) -> None:
+    at_rest(world)
+    world.settle()
+    asked(world)
+    world.reconcile()
+    assert world.condition("Ready") == ("False", "Waking")
+    assert "after it was scaled to zero" in world.says("Ready")
+    world.restart()
+    world.settle(primary=0)
+    world.reconcile()
+    assert world.condition("Ready") == ("False", "Waking")
+    world.settle()
+    world.reconcile()
+    assert world.condition("Ready") == ("True", "Serving")
+    world.settle(primary=0)
+    notes = world.reconcile().notes
+    assert world.condition("Ready") == ("False", "NoReplicaReady"), "it has been ready since"
+    assert [(note.warning, note.reason) for note in notes] == [(True, "NotReady")]
+
+
+def crash(world: OperatorWorld) -> None:
+    """Have a pod of the service crash."""
+    name, labels = f"{NAME}-primary-x", {"holdfast.dev/workload": NAME}
+    waiting = {"name": "server", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
+    spec = {"containers": [{"name": "server", "image": "server:1"}]}
+    metadata = {"name": name, "labels": labels}
+    world.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    status = {"op": "add", "path": "/status", "value": {"containerStatuses": [waiting]}}
+    world.edit("Pod", name, status, by="kubelet", at="status")
+
+
+def test_a_woken_service_whose_pods_fail_says_that_they_fail(world: OperatorWorld) -> None:
+    at_rest(world)
+    world.settle()
+    asked(world)
+    world.reconcile()
+    world.settle(primary=0)
+    crash(world)
+    later(world, 30)
+    told = events(world)
+    later(world, 30)
+    told += events(world)
+    assert world.condition("Ready") == ("False", "PodsFailing")
+    assert (True, "PodsFailing") in told
+
+
+def test_a_cluster_that_does_not_answer_ends_no_rest(world: OperatorWorld) -> None:
+    at_rest(world)
+    world.settle()
+    world.reconcile()
+    since = world.says("ScaledToZero")
+    world.client.failing = lambda call: (
+        TargetUnavailable("The API server did not answer.")
+        if (call.verb, call.kind) == UNREAD
+        else None
+    )
+    later(world, 20)
+    seen(world)
+    with pytest.raises(TargetUnavailable):
+        world.reconcile()
+    assert world.says("ScaledToZero") == since
+    world.client.failing = lambda call: None
+    later(world, 20)
+    told = events(world)
+    assert world.says("ScaledToZero") == since
+    assert not {"ScaledToZero", "Woken"} & {reason for _, reason in told}
+
+
+def test_a_resting_service_whose_minimum_is_raised_is_woken_too(world: OperatorWorld) -> None:
+    at_rest(world)
+    world.settle()
+    world.declare({**REST, "minReplicas": 1, "autoscaling": None})
+    told = events(world)
+    assert replicas(world) == 1
+    world.settle()
+    told += events(world)
+    told += events(world)
+    written = {"Created", "Updated", "Deleted"}
+    told = [each for each in told if each[1] not in written]
+    assert told == [(False, "Woken"), (False, "Ready")]
+    assert not world.has_condition("ScaledToZero")
+
+
+def test_a_suspended_service_that_is_asked_at_rest_is_not_said_to_be_woken(
+    world: OperatorWorld,
+) -> None:
+    at_rest(world)
+    world.settle()
+    world.declare({**REST, "suspend": {"reason": "INC-1"}})
+    asked(world)
+    assert "Woken" not in [reason for _, reason in events(world)]
+
+
+def test_a_data_plane_that_leaves_a_resting_service_is_worth_a_warning(
+    world: OperatorWorld,
+) -> None:
+    at_rest(world)
+    later(world, 600)
+    assert events(world) == [(True, "NotReady")]
+    seen(world)
+    assert events(world) == [(False, "Ready")]
 
 
 def test_time_alone_puts_it_to_rest_once_it_is_ready(world: OperatorWorld) -> None:

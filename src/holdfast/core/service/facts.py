@@ -69,6 +69,8 @@ class ConditionReason(StrEnum):
     LEFT = "Left"
     SUSPENDED = "Suspended"
     SCALED_TO_ZERO = "ScaledToZero"
+    WAKING = "Waking"
+    """It was scaled to zero, and none of its new pods has been ready yet."""
     SUSPENSION_ENDED = "Ended"
 
 
@@ -179,6 +181,20 @@ class RolloutStarted(ConditionChanged):
     """It is not ready because somebody asked for a rollout, which is no reason to worry."""
 
     event = "NotReady"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaledToZero(ConditionChanged):
+    """It has no replicas from now on, since nobody asks."""
+
+    event = "ScaledToZero"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Woken(ConditionChanged):
+    """It had no replicas, and is to have some again."""
+
+    event = "Woken"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

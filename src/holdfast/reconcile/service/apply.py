@@ -113,13 +113,6 @@ def has_lent_replicas(live: Fields, number: int) -> bool:
     )
 
 
-def was_put_to_rest(live: Fields) -> bool:
-    """True when it has no replicas by our own hand, and not because somebody else stopped it."""
-    owners = ownership_of(live).owners(_REPLICAS_PATH, ref_of(live).api_version)
-    ours = bool(owners) and all(entry.manager == REPLICA_SEED_MANAGER for entry in owners)
-    return ours and replicas_of(live) == 0
-
-
 async def take_replicas(client: KubeClient, live: Fields, number: int) -> Fields:
     """Take the number for the second manager; raises KubeConflict when the object moved since."""
     ref = ref_of(live)
@@ -179,9 +172,9 @@ class PassState:
     suspension: Suspension | None = None
     """Given while nothing is to be written."""
     idle: IdleDecision | None = None
+    """Whether it is to have replicas at all; None where it always has some."""
     flaps: tuple[PodFlaps, ...] = ()
     """Its pods that do not stay ready."""
-    """Whether it is to have replicas at all; None where it always has some."""
     to_remove: tuple[ObjectRef, ...] = ()
     """What is no longer declared, and stays while the service is suspended."""
     runtime: RuntimeFindings | None = None
@@ -238,16 +231,28 @@ async def settle_replicas(client: KubeClient, state: PassState, number: int | No
     lent = number is not None and has_lent_replicas(live, number)
     loose = state.service.spec.autoscaled and has_unowned_replicas(live)
     number_to_take = number if lent else replicas_of(live) if loose else None
-    if state.idle is not None and state.idle.asleep != (replicas_of(live) == 0):
-        number_to_take = 0 if state.idle.asleep else initial_replicas(state.service)
-    elif number is None and not state.service.spec.scales_to_zero and was_put_to_rest(live):
-        number_to_take = initial_replicas(state.service)
+    asleep = state.idle.asleep if state.idle is not None else _rests_on(state)
+    if asleep is not None and asleep != (replicas_of(live) == 0):
+        number_to_take = 0 if asleep else initial_replicas(state.service)
     if number_to_take is None:
         return
     try:
         state.live[ChildRole.PRIMARY] = await take_replicas(client, live, number_to_take)
     except HoldfastError as error:
         state.errors[ChildRole.PRIMARY] = error
+
+
+def _rests_on(state: PassState) -> bool | None:
+    """False for a service that was put to rest and may not have no replicas any more.
+
+    An autoscaler never starts what has none.
+    """
+    status = state.service.status
+    rested = any(
+        each.type == "ScaledToZero" and each.status == "True"
+        for each in (status.conditions if status else ())
+    )
+    return False if rested and state.observed.other_autoscaler is None else None
 
 
 async def decide_child(

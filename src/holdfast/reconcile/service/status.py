@@ -158,6 +158,16 @@ class StatusInputs:
         return to_rest and self.primary is not None and self.primary.desired == 0
 
     @property
+    def waking(self) -> bool:
+        """True from the end of its rest until a pod is ready for the first time."""
+        if self.primary is None or not self.primary.desired or self.primary.available:
+            return False
+        before = condition_of(self.service.status, "ScaledToZero")
+        if before is None:
+            return False
+        return before.status == TRUE or before.reason == ConditionReason.WAKING
+
+    @property
     def policy(self) -> OnDrift:
         return self.service.spec.on_drift or OnDrift.RECONCILE
 
@@ -337,8 +347,7 @@ def _report_conditions(inputs: StatusInputs) -> ConditionReports:
     if inputs.cache is not None:
         made.append(_model_cached(inputs.cache))
     made += _model_moved(inputs)
-    if inputs.idle is not None:
-        made.append(_scaled_to_zero(inputs, inputs.idle))
+    made += _rest(inputs)
     made += [
         _drift(inputs),
         degraded,
@@ -371,8 +380,12 @@ def _ready(
         return _report("Ready", FALSE, degraded.reason, degraded.message)
     for status in (FALSE, UNKNOWN):
         for each in needed:
-            if each.status == status:
-                return _report("Ready", status, each.reason, each.message)
+            if each.status != status:
+                continue
+            if inputs.waking and each.reason in (_NOBODY_READY, ConditionReason.ROLLING_OUT):
+                message = f"{_WAKING} {each.message}"
+                return _report("Ready", FALSE, ConditionReason.WAKING, truncate(message))
+            return _report("Ready", status, each.reason, each.message)
     if inputs.asleep and inputs.idle is not None:
         resting = _scaled_to_zero(inputs, inputs.idle)
         if not inputs.idle.wakeable:
@@ -397,7 +410,10 @@ def _available(inputs: StatusInputs) -> ConditionReport:
     serving = sum(each.available for each in (inputs.primary, canary) if each is not None)
     if serving:
         return _report("Available", TRUE, "Serving", f"{_pods(serving)} answering.")
-    return _report("Available", FALSE, "NoReplicaReady", _with("No replica is ready.", inputs))
+    return _report("Available", FALSE, _NOBODY_READY, _with("No replica is ready.", inputs))
+
+
+_NOBODY_READY = "NoReplicaReady"
 
 
 def _progressing(inputs: StatusInputs) -> ConditionReport:
@@ -408,6 +424,8 @@ def _progressing(inputs: StatusInputs) -> ConditionReport:
         return _report("Progressing", FALSE, "NotStarted", "There is no primary yet.")
     if primary.stuck:
         return _report("Progressing", FALSE, "Stuck", _clean(primary.stuck))
+    if inputs.asleep and primary.total:
+        return _report("Progressing", TRUE, "ScalingToZero", "Its replicas are being stopped.")
     if primary.rolling:
         return _report("Progressing", TRUE, "RollingOut", _describe_rollout(primary))
     if not primary.complete:
@@ -469,7 +487,8 @@ def _up_to_date(inputs: StatusInputs) -> ConditionReport:
         unknown = inputs.service.unknown
         message = describe_unknown_fields(inputs.service.unknown)
         return _report("UpToDate", UNKNOWN, ConditionReason.UNKNOWN_FIELDS, message, unknown)
-    if primary is None or primary.rolling:
+    # At rest it has no pods that could be of an older template: what is declared is written.
+    if primary is None or (primary.rolling and not inputs.asleep):
         return _report("UpToDate", FALSE, ConditionReason.ROLLING_OUT, _describe_rollout(primary))
     if left:
         drift = describe_drift(left)
@@ -766,8 +785,22 @@ def _degraded(inputs: StatusInputs) -> ConditionReport:
     return _report("Degraded", FALSE, "Healthy", "No pod is failing.")
 
 
+def _rest(inputs: StatusInputs) -> list[ConditionReport]:
+    """Said only of a service that may have no replicas, or had none until now."""
+    if inputs.waking:
+        return [_report("ScaledToZero", FALSE, ConditionReason.WAKING, _WAKING)]
+    if inputs.idle is not None:
+        return [_scaled_to_zero(inputs, inputs.idle)]
+    before = condition_of(inputs.service.status, "ScaledToZero")
+    if before is None or not inputs.unread:
+        return []
+    return [_report(before.type, before.status, before.reason, before.message)]
+
+
+_WAKING = "It is being started after it was scaled to zero."
+
+
 def _scaled_to_zero(inputs: StatusInputs, idle: IdleDecision) -> ConditionReport:
-    """Said only of a service that may have no replicas."""
     if not inputs.asleep:
         return _report("ScaledToZero", FALSE, idle.reason, _AWAKE[idle.reason])
     before = condition_of(inputs.service.status, "ScaledToZero")
@@ -956,6 +989,29 @@ _POD_FAILURES: Mapping[str, type[facts.ConditionChanged]] = {
 }
 
 
+def _facts_of_readiness(
+    old_ready: Condition | None, old_rest: Condition | None, new: ConditionReports
+) -> Iterator[ServiceFact]:
+    """What is told of a service that may be used, or not any more, and of its rest and waking."""
+    ready, rest = new["Ready"], new.get("ScaledToZero")
+    was_ready = old_ready is not None and old_ready.status == TRUE
+    rested = old_rest is not None and old_rest.status == TRUE
+    if rest is not None and rest.status == TRUE and not rested:
+        yield facts.ScaledToZero(condition=rest)
+        if ready.status == TRUE:
+            return  # which says the same
+    if rested and rest is not None and rest.status == FALSE:
+        starts = rest.reason == ConditionReason.WAKING or new["Available"].status == TRUE
+        if starts:  # which one that was asked while it is suspended does not
+            yield facts.Woken(condition=ready)
+    if ready.status == TRUE and not was_ready:
+        yield facts.BecameReady(condition=ready)
+    if ready.status == TRUE or not was_ready or ready.reason == ConditionReason.WAKING:
+        return
+    rolling = ready.reason == ConditionReason.ROLLING_OUT
+    yield (facts.RolloutStarted if rolling else facts.BecameUnready)(condition=ready)
+
+
 def facts_of_transition(
     before: InferenceServiceStatus | None, last: ConditionReports, new: ConditionReports
 ) -> Iterator[ServiceFact]:
@@ -973,18 +1029,14 @@ def facts_of_transition(
         return last.get(report.type, report) != report
 
     ready, drift, up_to_date = new["Ready"], new["DriftDetected"], new["UpToDate"]
-    was = old["Ready"].status if "Ready" in old else None
     if ready.reason == ConditionReason.INVALID_SPEC:
         if is_new(ready):
             yield facts.SpecRefused(condition=ready)
     elif ready.reason == ConditionReason.MULTI_NODE_NOT_INSTALLED:
         if is_new(ready):
             yield facts.MultiNodeRefused(condition=ready)
-    elif ready.status == TRUE and was != TRUE:
-        yield facts.BecameReady(condition=ready)
-    elif ready.status != TRUE and was == TRUE:
-        rolling = ready.reason == ConditionReason.ROLLING_OUT
-        yield (facts.RolloutStarted if rolling else facts.BecameUnready)(condition=ready)
+    else:
+        yield from _facts_of_readiness(old.get("Ready"), old.get("ScaledToZero"), new)
     cached = new.get("ModelCached")
     if cached is not None and cached.reason in _DOWNLOAD_FACTS and is_new(cached):
         yield _DOWNLOAD_FACTS[cached.reason](condition=cached)

@@ -28,7 +28,7 @@ from tests.support.inference_services import (
 
 from holdfast.core.service.children import Facts, Gateway, WeightedTarget, children_of, manifests
 from holdfast.core.service.pod import GPU_RESOURCE
-from holdfast.core.service.spec import InferenceService
+from holdfast.core.service.spec import InferenceService, ServiceSpec
 from holdfast.core.service.split import (
     SplitMode,
     canary_replicas_beside,
@@ -500,9 +500,42 @@ def test_labels_of_the_service_do_not_take_the_place_of_ours() -> None:
     assert labels["holdfast.dev/workload"] == "my-llama"
 
 
-def test_annotations_of_the_service_are_not_carried() -> None:
+@pytest.mark.parametrize(
+    ("name", "carried"),
+    [
+        ("description", True),
+        ("example.com/cost-centre", True),
+        ("prometheus.io/scrape", True),
+        ("kubectl.kubernetes.io/last-applied-configuration", False),
+        ("holdfast.dev/last-request", False),
+        ("meta.helm.sh/release-name", False),
+        ("argocd.argoproj.io/sync-wave", False),
+        ("kustomize.toolkit.fluxcd.io/prune", False),
+        ("kopf.zalando.org/last-handled-configuration", False),
+        ("objectset.rio.cattle.io/applied", False),
+        ("kapp.k14s.io/original", False),
+    ],
+)
+def test_annotations_of_the_user_are_carried_to_the_objects_and_not_to_the_pods(
+    name: str, carried: bool
+) -> None:
     plain = rendered(service())
-    assert rendered(replace(service(), annotations={"example.com/a": "b"})) == plain
+    annotated = rendered(replace(service(), annotations={name: "x"}))
+    for key, item in annotated.items():
+        assert (item["metadata"]["annotations"].get(name) == "x") is carried
+        assert item["spec"] == plain[key]["spec"]
+
+
+def test_annotations_of_the_service_do_not_take_the_place_of_those_of_its_address() -> None:
+    address = ServiceSpec(annotations={"example.com/scheme": "internal"})
+    base = service()
+    base = replace(base, annotations={"example.com/scheme": "internet-facing"})
+    found = rendered(replace(base, spec=replace(base.spec, service=address)))
+    scheme = {
+        key: item["metadata"]["annotations"]["example.com/scheme"] for key, item in found.items()
+    }
+    assert scheme["Service/my-llama-svc"] == "internal"
+    assert scheme["Service/my-llama-primary"] == "internet-facing"
 
 
 def flags(template: dict[str, Any]) -> dict[str, str]:

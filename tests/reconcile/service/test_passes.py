@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.support.inference_services import canary
-from tests.support.operator_world import GATEWAY, NAME, OperatorWorld
+from tests.support.operator_world import GATEWAY, KIND, NAME, OperatorWorld
 
 from holdfast.core.errors import (
     HoldfastError,
@@ -117,6 +117,28 @@ def test_it_stays_available_during_a_rollout_and_is_not_ready(world: OperatorWor
     assert world.condition("Available") == ("True", "Serving")
     assert world.condition("Ready") == ("False", "RollingOut")
     assert world.condition("Progressing") == ("True", "RollingOut")
+
+
+@pytest.mark.parametrize("where", ["labels", "annotations"])
+def test_what_a_user_writes_on_a_service_at_rest_reaches_its_children_and_no_pod(
+    world: OperatorWorld, where: str
+) -> None:
+    world.declare()
+    world.converge()
+    template = world.primary()["spec"]["template"]
+    held = world.get(KIND, NAME)["metadata"].get(where) or {}
+    value = {**held, "example.com/team": "chat", "argocd.argoproj.io/instance": "shop"}
+    world.edit(KIND, NAME, {"op": "add", "path": f"/metadata/{where}", "value": value})
+    world.reconcile()
+    for kind, name in (("Deployment", f"{NAME}-primary"), ("Service", f"{NAME}-svc")):
+        found = world.get(kind, name)["metadata"][where]
+        assert found["example.com/team"] == "chat"
+        assert "argocd.argoproj.io/instance" not in found
+    assert world.primary()["spec"]["template"] == template
+    value = {name: each for name, each in value.items() if name != "example.com/team"}
+    world.edit(KIND, NAME, {"op": "add", "path": f"/metadata/{where}", "value": value})
+    world.reconcile()
+    assert "example.com/team" not in world.primary()["metadata"][where]
 
 
 def pod(name: str, **state: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ written out, so that no default ever looks like drift.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.core.backends import DEFAULT_BACKEND, POD_PORT
@@ -375,16 +375,33 @@ def carried_labels(service: InferenceService) -> dict[str, str]:
     Not those by which Kubernetes, Holdfast, Helm, Argo CD and Flux tell what is whose: on a child
     they would say that it came from a chart or a repository.
     """
-    return {name: value for name, value in service.labels.items() if not _is_of_a_tool(name)}
+    return _without_domains(service.labels, _TOOL_DOMAINS)
+
+
+def carried_annotations(service: InferenceService) -> dict[str, str]:
+    """The annotations of a service that its children get too: the user's own.
+
+    Not those in which tools keep what they applied: on a child they would make it look applied.
+    """
+    return _without_domains(service.annotations, (*_TOOL_DOMAINS, *_RECORD_DOMAINS))
 
 
 _TOOL_DOMAINS = ("kubernetes.io", "k8s.io", "holdfast.dev", "helm.sh", "argoproj.io", "fluxcd.io")
+_RECORD_DOMAINS = (
+    *("kopf.zalando.org", "kopf.dev", "banzaicloud.com", "cattle.io"),
+    *("k14s.io", "carvel.dev", "pulumi.com", "crossplane.io", "config-management.gke.io"),
+)
+"""Of frameworks and tools that keep what they last handled or applied in annotations."""
 
 
-def _is_of_a_tool(name: str) -> bool:
-    domain, slash, _ = name.rpartition("/")
-    owned = any(domain == each or domain.endswith(f".{each}") for each in _TOOL_DOMAINS)
-    return bool(slash) and owned
+def _without_domains(given: Mapping[str, str], domains: Sequence[str]) -> dict[str, str]:
+    """Leave out the names under some domains, and under what is below these."""
+    ends = tuple(f".{each}" for each in domains)
+    return {
+        name: value
+        for name, value in given.items()
+        if "/" not in name or not f".{name.rpartition('/')[0]}".endswith(ends)
+    }
 
 
 def _object(
@@ -401,7 +418,11 @@ def _object(
         "name": name,
         "namespace": service.namespace,
         "labels": dict(sorted(labels.items())),
-        "annotations": {**(notes or {}), RENDERER_ANNOTATION: RENDERER_VERSION},
+        "annotations": {
+            **carried_annotations(service),
+            **(notes or {}),
+            RENDERER_ANNOTATION: RENDERER_VERSION,
+        },
     }
     if service.uid:
         metadata["ownerReferences"] = [

@@ -20,7 +20,12 @@ from holdfast.core.ownership.canonical import value_at
 from holdfast.core.policy import Circumstances, DecisionAction, OnDrift, Reason, decide
 from holdfast.core.service.autoscaling import needs_prometheus, uses_keda
 from holdfast.core.service.canary import CanaryDecision
-from holdfast.core.service.children import Gateway, manifests
+from holdfast.core.service.children import (
+    Gateway,
+    carried_annotations,
+    carried_labels,
+    manifests,
+)
 from holdfast.core.service.facts import (
     ChildDeleted,
     ConditionReason,
@@ -727,6 +732,8 @@ def _state_hash(
             service.generation,
             service.unknown,
             service.status,
+            tuple(sorted(carried_labels(service).items())),
+            tuple(sorted(carried_annotations(service).items())),
             observed.other_autoscaler,
             state_hash,
             runtime,

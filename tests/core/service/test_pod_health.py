@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -19,6 +19,14 @@ from holdfast.core.service.pod_health import (
     nodes_with_events,
     pods_to_ask_about,
 )
+
+NOW = datetime(2026, 11, 18, 5, 0, 30, tzinfo=UTC)
+"""Half a minute after the pods that are ending were to be gone."""
+
+
+def problems_of(pods: list[dict[str, Any]], *known: Any, now: datetime = NOW, **more: Any) -> Any:
+    """Ask at that moment."""
+    return find_pod_problems(pods, *known, now=now, **more)
 
 
 # Any: the status of a pod as it comes over the wire.
@@ -92,7 +100,7 @@ CASES = [
 def test_the_words_of_the_kubelet_are_told(
     state: dict[str, Any], kind: ProblemKind, said: str
 ) -> None:
-    (problem,) = find_pod_problems([pod(containerStatuses=container(**state))])
+    (problem,) = problems_of([pod(containerStatuses=container(**state))])
     assert (problem.kind, str(problem)) == (kind, said)
 
 
@@ -111,25 +119,44 @@ def test_the_words_of_the_kubelet_are_told(
     ],
 )
 def test_a_pod_that_starts_or_is_ready_ails_of_nothing(states: dict[str, Any]) -> None:
-    assert find_pod_problems([pod(containerStatuses=container(**states))]) == []
+    assert problems_of([pod(containerStatuses=container(**states))]) == []
 
 
 def test_an_init_container_is_looked_at_before_the_server() -> None:
     failed = container(state={"waiting": {"reason": "ErrImagePull", "message": "denied"}})
     waiting = container(state={"waiting": {"reason": "PodInitializing"}})
-    (problem,) = find_pod_problems([pod(initContainerStatuses=failed, containerStatuses=waiting)])
+    (problem,) = problems_of([pod(initContainerStatuses=failed, containerStatuses=waiting)])
     assert str(problem) == "chat-1: ErrImagePull: denied"
 
 
 def test_waiting_for_a_gpu_is_a_problem_unless_a_pod_of_ours_is_giving_one_back() -> None:
     new = pod("chat-2", conditions=UNSCHEDULED)
-    assert [each.kind for each in find_pod_problems([new])] == [ProblemKind.SCHEDULE]
-    assert find_pod_problems([new, pod("chat-1", ending=True)]) == []
+    assert [each.kind for each in problems_of([new])] == [ProblemKind.SCHEDULE]
+    assert problems_of([new, pod("chat-1", ending=True)]) == []
+
+
+def test_a_pod_that_does_not_end_hands_nothing_over_and_is_named() -> None:
+    pods = [pod("chat-2", conditions=UNSCHEDULED), pod("chat-1", ending=True)]
+    assert problems_of(pods, now=NOW + timedelta(seconds=30)) == []
+    (found,) = problems_of(pods, now=NOW + timedelta(seconds=31))
+    assert (found.pod, found.kind) == ("chat-2", ProblemKind.SCHEDULE)
+    assert found.message == (
+        "chat-1 was to be gone by 2026-11-18T05:00:00Z and is not; "
+        "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
+    )
+
+
+def test_of_two_pods_that_end_one_may_still_hand_over() -> None:
+    late = pod("chat-0", ending=True)
+    late["metadata"]["deletionTimestamp"] = "2020-11-18T05:00:00Z"
+    waiting = pod("chat-2", conditions=UNSCHEDULED)
+    assert problems_of([waiting, late, pod("chat-1", ending=True)]) == []
+    assert problems_of([waiting, late])
 
 
 def test_what_a_pod_ails_of_while_it_ends_is_nobodys_problem() -> None:
     failed = container(state={"terminated": {"reason": "Error", "exitCode": 143}})
-    assert find_pod_problems([pod(ending=True, containerStatuses=failed)]) == []
+    assert problems_of([pod(ending=True, containerStatuses=failed)]) == []
 
 
 @pytest.mark.parametrize(
@@ -144,14 +171,14 @@ def test_what_a_pod_ails_of_while_it_ends_is_nobodys_problem() -> None:
     ],
 )
 def test_only_what_somebody_has_to_change_lasts(state: dict[str, Any], lasts: bool) -> None:
-    (problem,) = find_pod_problems([pod(containerStatuses=container(restarts=1, state=state))])
+    (problem,) = problems_of([pod(containerStatuses=container(restarts=1, state=state))])
     assert problem.lasts is lasts
 
 
 def test_crashes_last_from_the_third_on() -> None:
     crash = {"waiting": {"reason": "CrashLoopBackOff"}}
     found = [
-        find_pod_problems([pod(containerStatuses=container(restarts=restarts, state=crash))])
+        problems_of([pod(containerStatuses=container(restarts=restarts, state=crash))])
         for restarts in (1, 2, 3, 4)
     ]
     assert [each[0].lasts for each in found] == [False, False, True, True]
@@ -182,26 +209,26 @@ UNREADY = pod(
 
 
 def test_a_pod_on_a_lost_node_has_hardware_for_a_cause() -> None:
-    (found,) = find_pod_problems([on_node(UNREADY)], {"n1": node(LOST)})
+    (found,) = problems_of([on_node(UNREADY)], {"n1": node(LOST)})
 
     assert found.kind is ProblemKind.HARDWARE and not found.lasts
     assert str(found) == (
         "chat-1: NodeLost: its node does not answer for it; cause hardware: node n1 Unreachable"
         " since 2026-11-18T05:00:00Z (Kubelet stopped posting node status.)"
     )
-    assert find_pod_problems([on_node(UNREADY)], {"n1": node(WELL)}) == []
-    assert find_pod_problems([on_node(UNREADY)], {}) == [], "a node that was not read is no cause"
-    (gone,) = find_pod_problems([on_node(UNREADY)], {"n1": None})
+    assert problems_of([on_node(UNREADY)], {"n1": node(WELL)}) == []
+    assert problems_of([on_node(UNREADY)], {}) == [], "a node that was not read is no cause"
+    (gone,) = problems_of([on_node(UNREADY)], {"n1": None})
     assert gone.hardware[0].condition == "Gone"
 
 
 def test_a_crash_on_a_node_with_a_broken_gpu_is_explained_and_a_slow_start_is_none() -> None:
-    (found,) = find_pod_problems([on_node(CRASHED)], {"n1": node(XID)})
+    (found,) = problems_of([on_node(CRASHED)], {"n1": node(XID)})
 
     assert found.kind is ProblemKind.CRASH
     assert str(found).endswith("restarted 4 times; cause hardware: node n1 GpuXidError (Xid 79)")
-    assert find_pod_problems([on_node(UNREADY)], {"n1": node(XID)}) == []
-    (image,) = find_pod_problems(
+    assert problems_of([on_node(UNREADY)], {"n1": node(XID)}) == []
+    (image,) = problems_of(
         [on_node(pod(containerStatuses=container(state={"waiting": {"reason": "ErrImagePull"}})))],
         {"n1": node(XID)},
     )
@@ -210,13 +237,13 @@ def test_a_crash_on_a_node_with_a_broken_gpu_is_explained_and_a_slow_start_is_no
 
 def test_a_cordon_harms_no_pod_that_is_there_and_explains_one_that_finds_no_node() -> None:
     cordoned = node(WELL, unschedulable=True)
-    (crash,) = find_pod_problems([on_node(CRASHED)], {"n1": cordoned})
+    (crash,) = problems_of([on_node(CRASHED)], {"n1": cordoned})
     assert crash.hardware == ()
 
     message = "0/1 nodes are available: 1 node(s) were unschedulable."
     waiting = pod(conditions=[{**UNSCHEDULED[0], "message": message}])
-    assert asks_all_nodes(find_pod_problems([waiting]))
-    (found,) = find_pod_problems([waiting], {"n1": cordoned, "n2": node(LOST)})
+    assert asks_all_nodes(problems_of([waiting]))
+    (found,) = problems_of([waiting], {"n1": cordoned, "n2": node(LOST)})
     assert [each.condition for each in found.hardware] == ["Cordoned"]
 
 
@@ -224,7 +251,7 @@ def test_a_pod_that_finds_no_gpu_is_told_which_are_broken() -> None:
     short = {"capacity": {GPU: "2"}, "allocatable": {GPU: "1"}, "conditions": WELL}
     broken: Any = {"metadata": {"name": "n1"}, "spec": {}, "status": short}
     waiting = on_node(pod(conditions=UNSCHEDULED), name="")
-    (found,) = find_pod_problems([waiting], {"n1": broken})
+    (found,) = problems_of([waiting], {"n1": broken})
 
     assert str(found.hardware[0]) == "node n1 nvidia.com/gpu (1 of 2 can be used)"
 
@@ -232,8 +259,8 @@ def test_a_pod_that_finds_no_gpu_is_told_which_are_broken() -> None:
 def test_a_pod_that_cannot_end_on_a_lost_node_hands_nothing_over() -> None:
     pods = [on_node(pod("old", ending=True)), pod("new", conditions=UNSCHEDULED)]
 
-    assert find_pod_problems(pods, {"n1": node(WELL)}) == []
-    (found,) = find_pod_problems(pods, {"n1": node(LOST)})
+    assert problems_of(pods, {"n1": node(WELL)}) == []
+    (found,) = problems_of(pods, {"n1": node(LOST)})
     assert (found.pod, found.kind) == ("new", ProblemKind.SCHEDULE)
 
 
@@ -244,7 +271,7 @@ def test_a_pod_that_the_kubelet_turned_away_for_want_of_a_healthy_device() -> No
         message="Allocate failed due to no healthy devices present; cannot allocate unhealthy"
         " devices nvidia.com/gpu, which is unexpected",
     )
-    (found,) = find_pod_problems([refused])
+    (found,) = problems_of([refused])
 
     assert (found.kind, found.reason) == (ProblemKind.HARDWARE, "UnexpectedAdmissionError")
 
@@ -254,14 +281,14 @@ def test_only_nodes_that_may_explain_something_are_asked() -> None:
     pods = [on_node(UNREADY), on_node(ready, "n2"), on_node(pod("old", ending=True), "n3")]
 
     assert nodes_to_ask(pods) == ["n1", "n3"]
-    assert not asks_all_nodes(find_pod_problems([on_node(CRASHED)]))
+    assert not asks_all_nodes(problems_of([on_node(CRASHED)]))
 
 
 def test_a_pod_that_waits_for_a_claim_of_one_that_ends_ails_of_nothing() -> None:
     message = "0/1 nodes are available: 1 cannot allocate all claims."
     waiting = pod("chat-2", conditions=[UNSCHEDULED[0] | {"message": message}])
-    assert find_pod_problems([waiting, pod("chat-1", ending=True)]) == []
-    assert find_pod_problems([waiting])
+    assert problems_of([waiting, pod("chat-1", ending=True)]) == []
+    assert problems_of([waiting])
 
 
 # What a kubelet 1.36 writes about a server whose health path is wrong, in core/v1.
@@ -350,7 +377,7 @@ PROBES = [
 def test_a_probe_that_fails_is_told_in_its_own_words(
     state: dict[str, Any], events: list[dict[str, Any]], said: str | None
 ) -> None:
-    found = find_pod_problems([probed(**state)], pod_events={"6f1c": events})
+    found = problems_of([probed(**state)], pod_events={"6f1c": events})
     assert [str(each) for each in found] == ([] if said is None else [said])
 
 
@@ -418,7 +445,7 @@ def test_a_crash_is_explained_by_an_xid_that_its_node_told_as_an_event() -> None
              "firstTimestamp": "2026-11-18T05:00:00Z",
              "message": "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus"}  # fmt: skip
     nodes, events = {"n1": node(WELL)}, {"n1": [event]}
-    (found,) = find_pod_problems([on_node(CRASHED)], nodes, node_events=events)
+    (found,) = problems_of([on_node(CRASHED)], nodes, node_events=events)
     assert str(found).endswith(
         "cause hardware: node n1 Xid 79 since 2026-11-18T05:00:00Z"
         " (GPU has fallen off the bus, PCI 0000:3b:00)"
@@ -426,12 +453,10 @@ def test_a_crash_is_explained_by_an_xid_that_its_node_told_as_an_event() -> None
     (row,) = hardware_failures([found])
     assert (row.pod, row.node, row.condition) == ("chat-1", "n1", "Xid 79")
     assert row.since == "2026-11-18T05:00:00Z"
-    (without,) = find_pod_problems([on_node(CRASHED, gpus=0)], nodes, node_events=events)
+    (without,) = problems_of([on_node(CRASHED, gpus=0)], nodes, node_events=events)
     assert without.hardware == (), "a pod without a GPU does not fail by one"
     image = container(state={"waiting": {"reason": "ErrImagePull"}})
-    (pulling,) = find_pod_problems(
-        [on_node(pod(containerStatuses=image))], nodes, node_events=events
-    )
+    (pulling,) = problems_of([on_node(pod(containerStatuses=image))], nodes, node_events=events)
     assert pulling.hardware == ()
 
 

@@ -161,15 +161,23 @@ def has_stopped_being_ready(old: Fields, new: Fields) -> bool:
     return not _is_ready(new) or _restarts(new) > _restarts(old)
 
 
+HAND_OVER_SECONDS = 60.0
+"""Seconds after the end of its grace period that a pod may take to be gone: what it holds is
+cleaned up after that."""
+
+
 def find_pod_problems(
     pods: Sequence[Fields],
     nodes: Nodes | None = None,
     *,
+    now: datetime,
     pod_events: PodEvents | None = None,
     node_events: NodeEvents | None = None,
 ) -> list[PodProblem]:
     """Give what ails the pods that are meant to stay; a pod that is ending ails of nothing.
 
+    What another pod lacks counts as about to be given back while one is ending, but not for
+    longer than HAND_OVER_SECONDS after it was to be gone; then that one is named.
     `nodes` are those that `nodes_to_ask` names, and all of them where `asks_all_nodes` says so;
     `pod_events` are about the pods that `pods_to_ask_about` names, `node_events` about the nodes
     that `nodes_with_events` names.
@@ -178,12 +186,14 @@ def find_pod_problems(
     said = pod_events or {}
     staying = [pod for pod in pods if not _is_ending(pod)]
     # What is told to end on a lost node may hold what it has for ever.
-    hands_over = any(_is_ending(pod) and not _lost(pod, known) for pod in pods)
+    ending = [pod for pod in pods if _is_ending(pod) and not _lost(pod, known)]
+    stuck = [pod for pod in ending if _is_stuck(pod, now)]
+    hands_over = len(ending) > len(stuck)
     found = (
         _explained(
             _container_problem(pod, said.get(_uid(pod), ()))
             or _refused_device(pod)
-            or _scheduling_problem(pod, hands_over),
+            or _scheduling_problem(pod, hands_over, stuck),
             pod,
             known,
             node_events or {},
@@ -541,15 +551,20 @@ def _ending(ended: Tree, restarts: int) -> str:
     return ", ".join(parts)
 
 
-def _scheduling_problem(pod: Fields, hands_over: bool) -> PodProblem | None:
+def _scheduling_problem(
+    pod: Fields, hands_over: bool, stuck: Sequence[Fields]
+) -> PodProblem | None:
     conditions = value_at(pod, ("status", "conditions"))
     for condition in conditions if isinstance(conditions, list) else ():
         if not isinstance(condition, dict) or condition.get("type") != "PodScheduled":
             continue
         message = str(condition.get("message") or "")
+        taken = _DEVICES_TAKEN.search(message)
         # Where a pod waits for what another one of the service is about to give back, all is well.
-        if condition.get("status") != "False" or (hands_over and _DEVICES_TAKEN.search(message)):
+        if condition.get("status") != "False" or (hands_over and taken):
             return None
+        if taken and stuck:
+            message = f"{_describe_stuck(stuck)}; {message}"
         return PodProblem(
             pod=_name(pod),
             kind=ProblemKind.SCHEDULE,
@@ -557,6 +572,19 @@ def _scheduling_problem(pod: Fields, hands_over: bool) -> PodProblem | None:
             message=message[:_TEXT_LIMIT],
         )
     return None
+
+
+def _describe_stuck(stuck: Sequence[Fields]) -> str:
+    """Name a pod that should be gone, and when."""
+    more = f" and {len(stuck) - 1} more" if len(stuck) > 1 else ""
+    since = value_at(stuck[0], ("metadata", "deletionTimestamp"))
+    return f"{_name(stuck[0])}{more} was to be gone by {since} and is not"
+
+
+def _is_stuck(pod: Fields, now: datetime) -> bool:
+    """True for a pod that should have been gone for a while: its deletion has that time."""
+    until = read_time(value_at(pod, ("metadata", "deletionTimestamp")))
+    return until is not None and (now - until).total_seconds() > HAND_OVER_SECONDS
 
 
 def _is_ending(pod: Fields) -> bool:

@@ -409,7 +409,11 @@ NO_POD_PROBLEMS = PodReport()
 
 
 async def read_pod_problems(
-    client: KubeClient, service: InferenceService, flaps: Sequence[PodFlaps] = ()
+    client: KubeClient,
+    service: InferenceService,
+    flaps: Sequence[PodFlaps] = (),
+    *,
+    now: datetime,
 ) -> PodReport:
     """Ask why pods are not ready, or do not stay so.
 
@@ -429,18 +433,18 @@ async def read_pod_problems(
             nodes[name] = await client.get(
                 ObjectRef(api_version="v1", kind="Node", namespace="", name=name)
             )
-        if asks_all_nodes(find_pod_problems(pods, nodes)):
+        if asks_all_nodes(find_pod_problems(pods, nodes, now=now)):
             listed = (await client.list(Scope(api_version="v1", kind="Node"))).items
             nodes |= {str(value_at(node, ("metadata", "name"))): node for node in listed}
     except HoldfastError:
         unread = True
     pod_events = await _read_pod_events(client, service, pods_to_ask_about(pods, flaps))
-    problems = tuple(find_pod_problems(pods, nodes, pod_events=pod_events))
+    problems = tuple(find_pod_problems(pods, nodes, now=now, pod_events=pod_events))
     names = nodes_with_events(pods)[:_MAX_NODES] if problems and not unread else []
     node_events, events_unread = await _read_node_events(client, names)
     if node_events:
         problems = tuple(
-            find_pod_problems(pods, nodes, pod_events=pod_events, node_events=node_events)
+            find_pod_problems(pods, nodes, now=now, pod_events=pod_events, node_events=node_events)
         )
     explained = any(each.hardware for each in problems)
     return PodReport(

@@ -594,7 +594,9 @@ class ServiceReconciler:
         elif since is not None and (since < UNREADY_GRACE or wrote) and not state.flaps:
             pods = PodReport(starting=True)
         else:
-            pods = await read_pod_problems(self._client, service, state.flaps)
+            pods = await read_pod_problems(
+                self._client, service, state.flaps, now=self._clock.now()
+            )
         return make_status(
             StatusInputs(
                 service=service,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import replace
 
 import pytest
 from tests.support.inference_services import ACCEPTED, REFUSED, document
@@ -65,6 +66,28 @@ def test_every_rule_is_broken_by_some_case() -> None:
             service_from_json(document(case.change))
         broken |= {str(problem) for problem in refusal.value.problems}
     assert [rule.field for rule in RULES if str(rule.problem) not in broken] == []
+
+
+@pytest.mark.parametrize(
+    ("backend", "flag"),
+    [
+        ("vllm", "--master-addr=10.0.0.1"),
+        ("vllm", "--master_addr"),
+        ("vllm", "--node_rank=1"),
+        ("vllm", "--headless"),
+        ("sglang", "--dist-init-addr"),
+        ("sglang", "--nccl-init-addr=10.0.0.1:5000"),
+    ],
+)
+def test_a_flag_that_joins_nodes_is_refused_with_several_nodes_alone(
+    backend: str, flag: str
+) -> None:
+    one = spec(backend=backend, args=(flag, "x"))
+    one.validate()
+    with pytest.raises(InvalidSpec) as raised:
+        replace(one, nodes=2).validate()
+    assert [each.field for each in raised.value.problems] == ["args"]
+    assert flag.partition("=")[0] in str(raised.value)
 
 
 def test_all_problems_are_named_at_once() -> None:

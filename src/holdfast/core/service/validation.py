@@ -903,6 +903,7 @@ def spec_problems(spec: InferenceServiceSpec) -> list[Problem]:
         if not any(each.field.startswith("podTemplate") for each in wrong):
             wrong += overlay_problems(spec)
         wrong += _service_problems(spec)
+        wrong += _node_problems(spec)
         wrong += [rule.problem for rule in RULES if not rule.holds(spec)]
     return wrong
 
@@ -950,6 +951,30 @@ def _service_problems(spec: InferenceServiceSpec) -> Iterator[Problem]:
             yield Problem(
                 field=f"service.annotations.{safe_name(name)}",
                 reason="it is one that Holdfast sets itself.",
+                fix="Leave it out.",
+            )
+
+
+_OLD_NODE_FLAGS = ("--nccl-init-addr",)
+"""Other names under which engines still take a flag that joins nodes."""
+
+
+def _node_problems(spec: InferenceServiceSpec) -> Iterator[Problem]:
+    """Flags of several nodes that would take the place of ours: of two, engines take the last.
+
+    With one node they may be given, but for those that a rule refuses.
+    """
+    if not spec.multi_node:
+        return
+    profile = backend_profile(spec.backend or DEFAULT_BACKEND)
+    ours = {*profile.nodes_flags, *profile.worker_flags, *_OLD_NODE_FLAGS}
+    for part in spec.args or ():
+        given = part.partition("=")[0]
+        flag = given.replace("_", "-")
+        if flag.startswith("--") and flag in ours and given not in _NODE_FLAGS:
+            yield Problem(
+                field="args",
+                reason=f"{given} is given, and Holdfast joins the nodes itself.",
                 fix="Leave it out.",
             )
 

@@ -30,6 +30,7 @@ from holdfast.reconcile.kube import (
     WatchEvent,
     ref_of,
 )
+from holdfast.reconcile.service.drains import EndedPods
 from holdfast.reconcile.service.flaps import FlapLog
 from holdfast.reconcile.service.reconciler import ServiceReconciler
 from holdfast.reconcile.service.status import ServiceResult
@@ -185,10 +186,12 @@ class OperatorWorld:
     def pod_seen(self, old: dict[str, Any] | None, new: dict[str, Any] | None) -> None:
         """Tell the operator of a pod of the service, as its watch of pods would."""
         self.flaps.pod_changed(self.namespace, NAME, old, new)
+        self.ended_pods.pod_changed(self.namespace, NAME, old, new)
 
     def restart(self, gateway: Gateway | None = None, *, prometheus: str | None = None) -> None:
         """Go on with another reconciler, which remembers nothing."""
         self.flaps = FlapLog(self.clock, again=lambda *_: None)
+        self.ended_pods = EndedPods(again=lambda *_: None)
         self.reconciler = ServiceReconciler(
             self.client,
             clock=self.clock,
@@ -198,6 +201,7 @@ class OperatorWorld:
             downloader=DOWNLOADER,
             prometheus=prometheus,
             flaps=self.flaps,
+            ended_pods=self.ended_pods,
         )
 
     def run(self, call: Coroutine[Any, Any, T]) -> T:

@@ -59,6 +59,7 @@ from holdfast.core.quantity import format_seconds
 from holdfast.core.service.facts import ROUTINE_EVENTS
 from holdfast.reconcile.kube import KubeClient, ObjectRef
 from holdfast.reconcile.ports import MetricSource
+from holdfast.reconcile.service.drains import EndedPods
 from holdfast.reconcile.service.flaps import FlapLog
 from holdfast.reconcile.service.model_head import ModelHeadMonitor
 from holdfast.reconcile.service.observe import OPERATOR_MANAGER
@@ -160,6 +161,9 @@ class Operator:
             clock,
             again=lambda namespace, name: queue.add(ObjectKey(namespace=namespace, name=name)),
         )
+        ended = EndedPods(
+            again=lambda namespace, name: queue.add(ObjectKey(namespace=namespace, name=name)),
+        )
         hub = HubClient()
         stack.push_async_callback(hub.aclose)
         heads = ModelHeadMonitor(
@@ -180,7 +184,7 @@ class Operator:
         controller = OperatorController(
             services=self._informers_of(INFERENCE_SERVICES.kind),
             reconciler=self._reconciler(
-                client, statuses, source, runtime, flaps, heads, await find_own_image(work)
+                client, statuses, source, runtime, flaps, ended, heads, await find_own_image(work)
             ),
             recorder=recorder,
             queue=queue,
@@ -189,7 +193,7 @@ class Operator:
             settings=settings,
             latest=statuses.latest,
         )
-        self._watch(controller, runtime, flaps, heads)
+        self._watch(controller, runtime, flaps, ended, heads)
         for informer in (*self._informers, *self._pods):
             self._tasks.start(informer.run())
         self._tasks.start(recorder.run())
@@ -258,6 +262,7 @@ class Operator:
         metrics: MetricSource | None,
         runtime: RuntimeMonitor,
         flaps: FlapLog,
+        ended: EndedPods,
         heads: ModelHeadMonitor,
         own_image: str | None,
     ) -> ServiceReconciler:
@@ -272,6 +277,7 @@ class Operator:
             autoscalers=autoscalers_in(self._informers_of(AUTOSCALERS.kind)),
             runtime=None if once else runtime,
             flaps=flaps,
+            ended_pods=ended,
             model_heads=heads if self._settings.model_heads and not once else None,
             downloader=self._settings.downloader_image or own_image,
             prometheus=self._settings.prometheus,
@@ -282,6 +288,7 @@ class Operator:
         controller: OperatorController,
         runtime: RuntimeMonitor,
         flaps: FlapLog,
+        ended: EndedPods,
         heads: ModelHeadMonitor,
     ) -> None:
         def on_pod(old: Object | None, new: Object | None) -> None:
@@ -289,6 +296,7 @@ class Operator:
             if key is None:
                 return
             flaps.pod_changed(key.namespace, key.name, old, new)
+            ended.pod_changed(key.namespace, key.name, old, new)
             if pod_restarted(old, new):
                 runtime.pod_changed(key.namespace, key.name)
 
@@ -297,6 +305,7 @@ class Operator:
                 key = object_key(old)
                 runtime.forget(key.namespace, key.name)
                 flaps.forget(key.namespace, key.name)
+                ended.forget(key.namespace, key.name)
                 heads.forget(key.namespace, key.name)
 
         for informer in self._pods:

@@ -332,6 +332,16 @@ class ServiceResumed(ServiceFact):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DrainFailed(ServiceFact):
+    """Pods were stopped without waiting for what they were answering: their hook failed."""
+
+    event, warning = "DrainFailed", True
+    pods: tuple[str, ...]
+    message: str = field(compare=False)
+    """What the kubelet says of the first one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CanaryMoved(ServiceFact):
     """A canary is in another phase, or there for another reason, which names its Event."""
 

@@ -23,7 +23,12 @@ from holdfast.core.ownership.object_diff import ObjectState
 from holdfast.core.ownership.signals import AppliedRecord, declare
 from holdfast.core.policy import Circumstances, DecisionAction, OnDrift, Policy, decide
 from holdfast.core.service.children import Gateway, rolling_limits
-from holdfast.core.service.facts import ChildDrift, ConditionReports, ServiceFact
+from holdfast.core.service.facts import (
+    ChildDrift,
+    ConditionReports,
+    DrainFailed,
+    ServiceFact,
+)
 from holdfast.core.service.idle import IdleDecision
 from holdfast.core.service.model_head import ModelHead
 from holdfast.core.service.pod_health import PodFlaps
@@ -175,6 +180,8 @@ class PassState:
     """Whether it is to have replicas at all; None where it always has some."""
     flaps: tuple[PodFlaps, ...] = ()
     """Its pods that do not stay ready."""
+    drain_failed: DrainFailed | None = None
+    """Pods of it that were stopped without waiting, since the last pass."""
     to_remove: tuple[ObjectRef, ...] = ()
     """What is no longer declared, and stays while the service is suspended."""
     runtime: RuntimeFindings | None = None

@@ -201,6 +201,8 @@ def note_of(fact: ServiceFact) -> Note:
         case facts.ServiceResumed(expired=expired):
             why = "suspend.until has passed" if expired else "suspend was taken out of the spec"
             message = f"The service is reconciled again: {why}."
+        case facts.DrainFailed(pods=pods):
+            message = describe_failed_drain(pods, fact.message)
         case facts.CanaryMoved():
             warning, reason, message = fact.alarming, fact.reason, fact.message
         case facts.CanaryEnded(ending=ending):
@@ -210,6 +212,17 @@ def note_of(fact: ServiceFact) -> Note:
         case _:
             raise NotImplementedError(f"nothing says {type(fact).__name__}")
     return Note(warning=warning, reason=reason, message=message)
+
+
+def describe_failed_drain(pods: Sequence[str], said: str) -> str:
+    """Say which pods did not wait before they were stopped, and what helps."""
+    more = f" and {len(pods) - 1} more" if len(pods) > 1 else ""
+    words = f": {said.rstrip('.')}" if said else ""
+    message = (
+        f"The preStop hook of pod {pods[0]}{more} failed{words}. Requests may have been cut off. "
+        "Where the image has no /bin/sh, give lifecycle.preStop in podTemplate."
+    )
+    return truncate(escape_unprintable(redact(message), ascii_only=False))
 
 
 def writer_name(writer: Writer | None) -> str:

@@ -63,6 +63,7 @@ from holdfast.reconcile.service.apply import (
     settle_replicas,
 )
 from holdfast.reconcile.service.decisions import ChildDecision, Suspension
+from holdfast.reconcile.service.drains import EndedPods, find_failed_drains
 from holdfast.reconcile.service.flaps import FlapLog
 from holdfast.reconcile.service.messages import describe_drift, note_of, runtime_drifts
 from holdfast.reconcile.service.model_cache import advance_cache, delete_downloads
@@ -181,6 +182,7 @@ class ServiceReconciler:
         autoscalers: FindAutoscalers | None = None,
         runtime: RuntimeMonitor | None = None,
         flaps: FlapLog | None = None,
+        ended_pods: EndedPods | None = None,
         model_heads: ModelHeadMonitor | None = None,
         downloader: str | None = None,
         prometheus: str | None = None,
@@ -188,7 +190,8 @@ class ServiceReconciler:
         """Without `runtime` nobody asks what pods serve, and the status does not speak of it; nor
         without `model_heads` of the branches that models are from.
 
-        Without `flaps` a pod that does not stay ready is not told of while it is ready.
+        Without `flaps` a pod that does not stay ready is not told of while it is ready, and
+        without `ended_pods` none that was stopped without waiting.
         `downloader` is the image that has `holdfast models`, for services with a cache.
         """
         self._downloader = downloader
@@ -200,6 +203,7 @@ class ServiceReconciler:
         self._autoscalers = autoscalers
         self._runtime = runtime
         self._flaps = flaps
+        self._ended_pods = ended_pods
         self._model_heads = model_heads
         self._prometheus = prometheus
         """The address that KEDA is given to ask for metrics of pods."""
@@ -225,6 +229,8 @@ class ServiceReconciler:
                 self._runtime.forget(service.namespace, service.name)
             if self._flaps is not None:
                 self._flaps.forget(service.namespace, service.name)
+            if self._ended_pods is not None:
+                self._ended_pods.forget(service.namespace, service.name)
             if self._model_heads is not None:
                 self._model_heads.forget(service.namespace, service.name)
             return ServiceResult(status=service.status or InferenceServiceStatus())
@@ -249,8 +255,10 @@ class ServiceReconciler:
         runtime = self._runtime.findings(service) if self._runtime else None
         flaps = self._flaps.find(service.namespace, service.name) if self._flaps else ()
         head = self._model_heads.follow(service) if self._model_heads else None
+        key = (service.namespace, service.name)
+        ended = self._ended_pods.take(*key) if self._ended_pods else ()
         state_hash = _state_hash(observed, runtime, flaps, head)
-        if state_hash is not None and memory.settled == state_hash:
+        if state_hash is not None and memory.settled == state_hash and not ended:
             return ServiceResult(status=service.status or InferenceServiceStatus())
         gateway = self._gateway or traffic.gateway_in_use(observed)
         state = PassState(
@@ -263,6 +271,7 @@ class ServiceReconciler:
             suspension=self._suspension(service),
             runtime=runtime,
             flaps=flaps,
+            drain_failed=await find_failed_drains(self._client, service.namespace, ended),
             head=head,
         )
         state.idle = self._decide_idle(state)
@@ -641,6 +650,7 @@ class ServiceReconciler:
             facts += (ChildDeleted(ref=ref) for ref in state.removed)
             healed = runtime_drifts(service, _fresh_heals(state))
             facts += (DriftHealed(drift=each) for each in healed)
+            facts += [state.drain_failed] if state.drain_failed is not None else []
         errors = list(state.errors.values()) if state else []
         try:
             if errors and all(isinstance(each, KubeConflict) for each in errors):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import http.client
 import os
 import shutil
@@ -20,6 +21,7 @@ from tests.support.certificates import Authority
 from tests.support.server import RunningServer, bearer, running_server
 
 from holdfast.apps.cli.main import cli
+from holdfast.apps.server.tls import ServerTls
 from holdfast.core.errors import ConfigurationError
 
 
@@ -152,6 +154,49 @@ def test_files_that_do_not_fit_together_change_nothing(
     assert name_shown(server, context) == "first"
     install(authority, tmp_path, "fourth")
     wait_for_name(server, context, "fourth")
+
+
+def test_files_that_could_not_be_read_for_a_moment_are_tried_again(
+    authority: Authority,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As without a free descriptor: nothing of the files themselves changes afterwards."""
+    install(authority, tmp_path, "first")
+    tls = ServerTls(tmp_path / "tls.crt", tmp_path / "tls.key")
+    install(authority, tmp_path, "second")
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as short:
+        short.setattr(ssl.SSLContext, "load_cert_chain", fail)
+        assert not tls.reload()
+        assert not tls.reload()
+    told = [each for each in caplog.records if "tls-not-reloaded" in each.getMessage()]
+    assert len(told) == 1
+    assert tls.reload()
+    assert not tls.reload()
+
+
+def test_files_that_were_written_over_with_their_old_time_are_taken_up(
+    authority: Authority, tmp_path: Path
+) -> None:
+    """As `cp --preserve` and `rsync --inplace` do."""
+    install(authority, tmp_path, "first")
+    paths = [tmp_path / "tls.crt", tmp_path / "tls.key"]
+    size = 16_384
+    for path in paths:
+        path.write_bytes(path.read_bytes().ljust(size, b"\n"))
+    stamps = [path.stat() for path in paths]
+    tls = ServerTls(*paths)
+    made = authority.issue("second", hosts=["IP:127.0.0.1"])
+    for path, source, stamp in zip(paths, (made.certificate, made.key), stamps, strict=True):
+        while path.stat().st_ctime_ns == stamp.st_ctime_ns:
+            path.write_bytes(source.read_bytes().ljust(size, b"\n"))
+            os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+    assert tls.reload()
 
 
 def test_old_versions_of_tls_are_refused(server: RunningServer, authority: Authority) -> None:

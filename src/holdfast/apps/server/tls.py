@@ -2,7 +2,7 @@
 
 A certificate that is renewed must not need a restart, nor cost a connection. So each handshake is
 given the newest context that could be made, while connections that stand keep theirs. Files that
-do not fit together, as between two writes of a renewal, change nothing.
+cannot be used, as between two writes of a renewal, change nothing, and are tried again.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ class ServerTls:
         self._certificate = certificate
         self._key = key
         self._stamp = self._read_stamp()
+        self._told = self._stamp
+        """Of the files that were refused last, so that the log has them once."""
         try:
             self._newest = self._make_context()
         except (OSError, ssl.SSLError) as error:
@@ -47,12 +49,14 @@ class ServerTls:
         stamp = self._read_stamp()
         if stamp == self._stamp:
             return False
-        self._stamp = stamp
         try:
             self._newest = self._make_context()
         except (OSError, ssl.SSLError) as error:
-            logs.event("tls-not-reloaded", level=logging.ERROR, reason=_describe(error))
+            if stamp != self._told:
+                self._told = stamp
+                logs.event("tls-not-reloaded", level=logging.ERROR, reason=_describe(error))
             return False
+        self._stamp = stamp
         logs.event("tls-reloaded", certificate=str(self._certificate))
         return True
 
@@ -79,7 +83,8 @@ def _file_stamp(path: Path) -> tuple[int, int, int] | None:
         found = path.stat()
     except OSError:
         return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
+    # The time of the last change of anything: the one of the content can be set, and often is.
+    return found.st_ino, found.st_ctime_ns, found.st_size
 
 
 def _describe(error: Exception) -> str:

@@ -175,6 +175,7 @@ function DecisionDialog({ name, drift, onClose, done }) {
 /** @param {{ drift: Drift }} props */
 function Facts({ drift }) {
   const source = drift.links?.source;
+  const pull = drift.links?.pull_request; // an address of the web; `url` may be anything
   const where = drift.where || "unknown";
   return html`<dl class="facts">
     <div><dt>State</dt><dd><${State} state=${drift.state} />${drift.until && !drift.resolved_at ? html` <span class="faint">ends <${Until} at=${drift.until} /></span>` : ""}</dd></div>
@@ -186,7 +187,7 @@ function Facts({ drift }) {
     ${drift.plan && html`<div><dt>Plan</dt><dd><a href=${pathTo(project.value, "plans", planKey(drift.plan))}><code>${shortDigest(drift.plan)}</code></a></dd></div>`}
     ${drift.decided_by && html`<div><dt>Decided by</dt><dd>${drift.decided_by}${drift.comment ? `: “${drift.comment}”` : ""}</dd></div>`}
     ${drift.first_approver && !drift.decided_by && html`<div><dt>Approved once</dt><dd>by ${drift.first_approver}; it takes a second person</dd></div>`}
-    ${(drift.links?.pull_request || drift.url) && html`<div><dt>Pull request</dt><dd><a href=${drift.links?.pull_request ?? drift.url} rel="noreferrer" target="_blank">${drift.url ?? drift.links?.pull_request}</a></dd></div>`}
+    ${(pull || drift.url) && html`<div><dt>Pull request</dt><dd>${pull ? html`<a href=${pull} rel="noreferrer" target="_blank">${pull}</a>` : drift.url}</dd></div>`}
     ${drift.resolved_at && html`<div><dt>Resolved</dt><dd>${moment(drift.resolved_at)}: ${resolutionWords(drift.resolution)}</dd></div>`}
   </dl>`;
 }

@@ -320,3 +320,21 @@ def test_fifty_drifts_are_triaged_by_keyboard_alone(review: Review) -> None:
     left = review.api("/drifts", q="many-")["drifts"]
     assert left == []
     assert all(review.data(name) == {"x": "1"} for name in names)
+
+
+def test_an_address_that_is_none_of_the_web_is_no_link(review: Review) -> None:
+    """The ledger has what the forge said; what the server made a link of is looked at alone."""
+    review.drift("q")
+    (found,) = [each for each in review.api("/drifts")["drifts"] if each["object"]["name"] == "q"]
+    screen = review.open()
+    screen.page.route(
+        f"**/drifts/{found['id']}",
+        lambda seen: (
+            seen.fulfill(json={**review.api(f"/drifts/{found['id']}"), "url": "data:,x"})
+            if seen.request.resource_type == "fetch"
+            else seen.continue_()
+        ),
+    )
+    screen.go(f"/ui/p/{PROJECT}/drifts/{found['id']}")
+    expect(screen.page.locator(".facts")).to_contain_text("data:,x")
+    assert screen.page.locator('a[href^="data:"]').count() == 0

@@ -18,6 +18,7 @@ from itertools import pairwise
 from sys import intern
 
 from holdfast.core.live import Writer
+from holdfast.core.redact import redact
 from holdfast.core.tree import Fields, Path, Tree
 
 MERGED_MANAGER = "ancient-changes"
@@ -45,8 +46,9 @@ class ManagedFieldsEntry:
 
     @property
     def writer(self) -> Writer:
+        """Say who wrote it, as it may be shown: a name is whatever the writer gave."""
         return Writer(
-            manager=self.manager,
+            manager=redact(self.manager),
             operation=self.operation.lower(),
             subresource=self.subresource,
             at=self.at,

@@ -125,20 +125,30 @@ export function Login() {
   const field = useRef(/** @type {HTMLInputElement | null} */ (null));
   const next = safeNext(route.value.query.get("next"));
   const [said, setSaid] = useState("");
-  /** @param {{ token: string } | { code: string }} credential */
+  const [asked, setAsked] = useState({ code: "", message: "" });
+  /** @param {{ token: string } | { code: string, confirmed?: boolean }} credential */
   const signIn = async (credential) => {
     setBusy(true);
     setFailure(null);
     try {
       const who = /** @type {MeForm} */ (await api.send("POST", "/api/sessions", credential));
       me.value = who;
-      const home = who.projects[0]?.project;
-      go(next === "/ui/" && home ? pathTo(home, "inbox") : next, { replace: true });
+      goOn(who);
     } catch (error) {
-      setFailure(failureOf(error));
+      const refused = failureOf(error);
+      // Somebody else's link would have whoever opens it act in that somebody's name.
+      const asks = "code" in credential && refused.code === "confirmation_needed";
+      setAsked(asks ? { code: credential.code, message: refused.message } : { code: "", message: "" });
+      if (asks) await readMe().catch((unread) => setFailure(failureOf(unread)));
+      else setFailure(refused);
     } finally {
       setBusy(false);
     }
+  };
+  /** @param {MeForm} who */
+  const goOn = (who) => {
+    const home = who.projects[0]?.project;
+    go(next === "/ui/" && home ? pathTo(home, "inbox") : next, { replace: true });
   };
   useEffect(() => {
     const { code, error } = takeHash();
@@ -152,6 +162,19 @@ export function Login() {
     if (field.current) field.current.value = "";
     if (token) void signIn({ token });
   };
+  const who = me.value;
+  if (asked.code) {
+    return html`<main class="login">
+      <h1>Holdfast</h1>
+      <p class="lead">Is this link yours?</p>
+      ${failure && html`<${Problem} failure=${failure} />`}
+      <p role="alert">${asked.message} What you do afterwards is done with that token.</p>
+      <p class="actions">
+        <button type="button" class="primary" disabled=${busy} onClick=${() => (who ? goOn(who) : setAsked({ code: "", message: "" }))}>${who ? `Stay signed in as ${who.name}` : "Do not use it"}</button>
+        <button type="button" disabled=${busy} onClick=${() => void signIn({ code: asked.code, confirmed: true })}>Sign in by this link</button>
+      </p>
+    </main>`;
+  }
   return html`<main class="login">
     <h1>Holdfast</h1>
     <p class="lead">Decisions about drift.</p>

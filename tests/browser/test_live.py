@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -89,6 +90,57 @@ def test_a_link_signs_in_once_and_leaves_no_code_in_the_address(
     other.tolerated.append("401")
     other.page.goto(made.json()["url"])
     expect(other.page.get_by_role("alert")).to_contain_text("used already")
+
+
+def test_a_link_of_an_attacker_does_not_take_over_a_browser_that_is_signed_in(
+    served: ServedApplications, screens: Screens
+) -> None:
+    """The victim would go on working, unknowingly, in the attacker's name."""
+    victim = served.server.token(PROJECT, ["read"], name="victim")
+    attacker = served.server.token(PROJECT, ["read"], name="mallory")
+    made = httpx2.post(f"{served.url}/api/sign-in-links", headers=bearer(attacker))
+    screen = screens.open(served.url, victim, path=INBOX)
+    screen.tolerated.append("409")
+    screen.page.goto(made.json()["url"])
+    expect(screen.page.get_by_role("alert")).to_contain_text("mallory")
+    expect(screen.page.get_by_role("alert")).to_contain_text("in place of victim")
+    me = screen.page.evaluate("fetch('/api/me').then((answer) => answer.json())")
+    assert me["name"] == "victim"
+    assert not screen.check_accessibility()
+    screen.page.get_by_role("button", name="Stay signed in as victim").click()
+    expect(screen.page.locator("header.top")).to_contain_text("victim")
+    assert "code" not in screen.page.url
+
+
+def test_a_link_is_taken_over_a_session_where_its_owner_says_so(
+    served: ServedApplications, screens: Screens
+) -> None:
+    first = served.server.token(PROJECT, ["read"], name="first")
+    second = served.server.token(PROJECT, ["read"], name="second")
+    made = httpx2.post(f"{served.url}/api/sign-in-links", headers=bearer(second))
+    screen = screens.open(served.url, first, path=INBOX)
+    screen.tolerated.append("409")
+    screen.page.goto(made.json()["url"])
+    screen.page.get_by_role("button", name="Sign in by this link").click()
+    expect(screen.page.locator("header.top")).to_contain_text("second")
+    sessions = httpx2.get(f"{served.url}/api/sessions", headers=bearer(first)).json()["sessions"]
+    assert sessions == []
+
+
+def test_a_link_from_beyond_this_machine_asks_also_where_nobody_is_signed_in(
+    tmp_path: Path, screens: Screens
+) -> None:
+    with running_server(tmp_path, run=False, host="0.0.0.0") as server:  # noqa: S104  # the point
+        url = server.url.replace("0.0.0.0", "127.0.0.1")  # noqa: S104  # the same
+        token = server.token("acme", name="mallory")
+        made = httpx2.post(f"{url}/api/sign-in-links", headers=bearer(token)).json()
+        screen = screens.open(url)
+        screen.tolerated += ["409", "401"]
+        screen.page.goto(made["url"])
+        expect(screen.page.get_by_role("alert")).to_contain_text("mallory")
+        assert screen.page.context.cookies() == []
+        screen.page.get_by_role("button", name="Do not use it").click()
+        expect(screen.page.get_by_label("Token")).to_be_visible()
 
 
 def test_a_workload_is_watched_to_ready_and_answers_a_prompt_as_a_stream(

@@ -42,6 +42,8 @@ REFRESH_SECONDS = 60.0
 """At least so long between two questions for keys, whatever unknown ids tokens name."""
 RETRY_SECONDS = 5.0
 """The same after an answer that could not be used."""
+MAX_EXCHANGES = 8
+"""Codes that are exchanged at once."""
 MAX_TOKEN = 16 * 1024
 MAX_RESPONSE = 256 * 1024
 PublicKey: TypeAlias = RSAKey | ECKey | OKPKey
@@ -90,7 +92,11 @@ class OpenIdIssuer:
             use_proxy=True,
         )
         self._metadata: IssuerMetadata | None = None
-        self._metadata_until = 0.0
+        self._described: IssuerMetadata | IdentityRefused | None = None
+        """What the last look at the description came to."""
+        self._described_until = 0.0
+        self._describing = asyncio.Lock()
+        self._exchanging = asyncio.Semaphore(MAX_EXCHANGES)
         self._keys: dict[str, PublicKey] = {}
         self._keys_until = 0.0
         self._keys_next = 0.0
@@ -102,17 +108,27 @@ class OpenIdIssuer:
         await self._client.aclose()
 
     async def metadata(self) -> IssuerMetadata | IdentityRefused:
-        """Read the issuer's description, at most once an hour while it answers."""
-        if self._metadata is not None and self._monotonic() < self._metadata_until:
-            return self._metadata
+        """Read the issuer's description, at most once an hour while it answers.
+
+        One that does not is not asked again at once, however many want to sign in.
+        """
+        async with self._describing:
+            if self._described is None or self._monotonic() >= self._described_until:
+                self._described, seconds = await self._describe()
+                self._described_until = self._monotonic() + seconds
+            return self._described
+
+    async def _describe(self) -> tuple[IssuerMetadata | IdentityRefused, float]:
+        """Ask for the description; return what counts now, and for how many seconds."""
         url = f"{self.issuer.rstrip('/')}/.well-known/openid-configuration"
         found = await self._fetch_json("GET", url)
         if isinstance(found, IdentityRefused):
-            return self._metadata or found
+            return self._metadata or found, RETRY_SECONDS
         made = self._read_metadata(found)
-        if isinstance(made, IssuerMetadata):
-            self._metadata, self._metadata_until = made, self._monotonic() + METADATA_SECONDS
-        return made
+        if isinstance(made, IdentityRefused):
+            return made, RETRY_SECONDS
+        self._metadata = made
+        return made, METADATA_SECONDS
 
     async def verify(
         self, token: str, *, audience: str, nonce: str | None = None
@@ -126,7 +142,7 @@ class OpenIdIssuer:
             return IdentityRefused(reason="the token is too long")
         try:
             header = jws.extract_compact(token.encode("ascii")).headers()
-        except (JoseError, ValueError, KeyError, TypeError):
+        except (JoseError, ValueError, KeyError, TypeError, RecursionError):
             return IdentityRefused(reason="the token cannot be read")
         algorithm, kid = header.get("alg"), header.get("kid", "")
         if algorithm not in ALGORITHMS or not isinstance(kid, str):
@@ -136,6 +152,8 @@ class OpenIdIssuer:
             return key
         try:
             claims = jwt.decode(token, key, algorithms=[str(algorithm)]).claims
+        except RecursionError:
+            return IdentityRefused(reason="the token cannot be read")
         except (JoseError, ValueError, TypeError):
             return IdentityRefused(reason="the signature is not the issuer's")
         return self._check_claims(claims, audience, nonce)
@@ -149,7 +167,11 @@ class OpenIdIssuer:
         client_id: str,
         client_secret: Secret | None,
     ) -> str | IdentityRefused:
-        """Give a code back to the issuer; return the id token that it stands for."""
+        """Give a code back to the issuer; return the id token that it stands for.
+
+        A few at once: whoever makes codes up keeps the issuer no busier than that, and keeps
+        others waiting and not out.
+        """
         metadata = await self.metadata()
         if isinstance(metadata, IdentityRefused):
             return metadata
@@ -166,7 +188,8 @@ class OpenIdIssuer:
                 form["client_secret"] = client_secret.reveal()
             else:
                 headers["Authorization"] = _basic(client_id, client_secret)
-        found = await self._fetch_json("POST", metadata.token_url, data=form, headers=headers)
+        async with self._exchanging:
+            found = await self._fetch_json("POST", metadata.token_url, data=form, headers=headers)
         if isinstance(found, IdentityRefused):
             return found
         token = found.get("id_token")

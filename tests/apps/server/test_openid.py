@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import httpx2
 import pytest
@@ -264,19 +264,34 @@ def test_the_issuer_is_asked_with_state_nonce_and_a_hidden_verifier(
         "/ui//evil.example",
         "/ui/\r\nSet-Cookie: x=y",
         "javascript:alert(1)",
+        "/ui/%2E./api",
         "/ui/@evil.example",
         "",
+        "/ui/" + "x" * 1_000,
     ],
 )
 def test_nobody_is_sent_elsewhere_after_signing_in(browser: Browser, next: str) -> None:
-    answer = browser.http.get("/api/openid/own/login", params={"next": next})
-    assert (answer.status_code, answer.json()["error"]) == (400, "invalid")
-    assert "location" not in answer.headers
+    assert not is_own_page(next)
+    answer = browser.sign_in(f"?{urlencode({'next': next})}")
+    assert (answer.status_code, answer.headers["location"]) == (302, "/ui/")
 
 
-@pytest.mark.parametrize("next", ["/ui/", "/ui/p/acme/drifts/drf-1", "/ui/p/a/inbox?q=a%20b&x=1"])
-def test_a_page_of_ours_may_come_next(next: str) -> None:
+@pytest.mark.parametrize(
+    "next",
+    [
+        "/ui/",
+        "/ui/p/acme/drifts/drf-1",
+        "/ui/p/a/inbox?q=a%20b&x=1",
+        "/ui/p/a/inbox?q=foo*",
+        "/ui/p/a/plans/sha256:0a1b",
+        "/ui/p/a/plans/sha256%3A0a1b",
+        "/ui/p/a/applications/team.shop?tab=diff",
+    ],
+)
+def test_a_page_of_ours_may_come_next(browser: Browser, next: str) -> None:
     assert is_own_page(next)
+    answer = browser.sign_in(f"?{urlencode({'next': next})}")
+    assert answer.headers["location"] == next
 
 
 def test_a_code_brought_to_another_browser_signs_nobody_in(
@@ -343,6 +358,42 @@ def test_a_session_that_was_there_before_is_not_taken_over(
     browser.http.cookies.set("holdfast", planted)
     answer = browser.sign_in()
     assert cookie_of(answer) != planted
+
+
+def test_signing_in_again_ends_the_session_that_the_browser_had(
+    browser: Browser, server: RunningServer
+) -> None:
+    browser.sign_in()
+    before = cookie_headers(browser.http.cookies["holdfast"])
+    browser.sign_in()
+    assert browser.me().status_code == 200
+    assert httpx2.get(f"{server.url}/api/me", headers=before).status_code == 401
+
+
+def test_a_sign_in_that_fails_leaves_the_session_that_there_was(
+    browser: Browser, issuer: Issuer
+) -> None:
+    browser.sign_in()
+    issuer.claims = {"sub": "9", "groups": ["strangers"]}
+    assert browser.sign_in().headers["location"] == ERROR.format("no_access")
+    assert browser.me().json()["subject"] == "7"
+
+
+def test_who_begins_sign_ins_without_end_locks_nobody_out(tmp_path: Path, issuer: Issuer) -> None:
+    """Behind a proxy every browser has one address."""
+    issuer.claims = {"sub": "7", "groups": ["writers"]}
+    people = people_file(tmp_path, issuer.url)
+    limits = {"sign_in_rate": 0.1, "failure_rate": 0.1}
+    with running_server(tmp_path, run=False, people=people, limits=limits) as server:
+        flood = Browser(server)
+        for _ in range(3):
+            back = flood.begin().headers["location"]
+            state = dict(parse_qsl(urlsplit(back).query))["state"]
+            made_up = {"code": "x", "state": state}
+            flood.http.get("/api/openid/own/callback", params=made_up)
+        assert Browser(server).sign_in().headers["location"] == "/ui/"
+        again = Browser(server).sign_in()
+        assert (again.status_code, again.json()["error"]) == (429, "rate_limited")
 
 
 def test_an_unknown_provider_is_not_there(browser: Browser) -> None:

@@ -161,6 +161,64 @@ def test_a_link_is_no_bearer_token_and_a_cookie_neither(
         assert http.post("/api/sessions", json={"token": value}).status_code == 401
 
 
+def link_code(server: RunningServer, token: str, **headers: str) -> str:
+    """Have a link made; return its code."""
+    made = httpx2.post(f"{server.url}/api/sign-in-links", headers=bearer(token) | headers)
+    assert made.status_code == 201, made.text
+    return str(made.json()["url"].partition("code=")[2])
+
+
+def test_a_link_takes_no_session_over_before_that_is_confirmed(server: RunningServer) -> None:
+    """Else whoever holds a token has a victim, who is signed in, act in the holder's name."""
+    victim = session_headers(server, server.token("acme", name="victim"))
+    code = link_code(server, server.token("acme", name="attacker"))
+    url = f"{server.url}/api/sessions"
+    asked = httpx2.post(url, json={"code": code}, headers=victim)
+    assert (asked.status_code, asked.json()["error"]) == (409, "confirmation_needed")
+    assert "attacker" in asked.json()["message"]
+    assert "in place of victim" in asked.json()["message"]
+    assert "set-cookie" not in asked.headers
+    assert httpx2.get(f"{server.url}/api/me", headers=victim).json()["name"] == "victim"
+    confirmed = httpx2.post(url, json={"code": code, "confirmed": True}, headers=victim)
+    assert (confirmed.status_code, confirmed.json()["name"]) == (201, "attacker")
+
+
+@pytest.mark.parametrize("far", [{"X-Forwarded-For": "192.0.2.7"}, {"Host": "holdfast.lan"}])
+@pytest.mark.parametrize("side", ["made", "opened"])
+def test_a_link_from_beyond_this_machine_is_confirmed_also_where_nobody_is_signed_in(
+    tmp_path: Path, far: dict[str, str], side: str
+) -> None:
+    """A token's holder elsewhere could send it to anybody: only here one is known to be near."""
+    base = "https://holdfast.lan"
+    with running_server(tmp_path, run=False, base_url=base) as server:
+        token = server.token("acme", name="ann")
+        code = link_code(server, token, **(far if side == "made" else {}))
+        headers = far if side == "opened" else {}
+        url = f"{server.url}/api/sessions"
+        asked = httpx2.post(url, json={"code": code}, headers=headers)
+        assert (asked.status_code, asked.json()["error"]) == (409, "confirmation_needed")
+        assert "ann" in asked.json()["message"]
+        body = {"code": code, "confirmed": True}
+        assert httpx2.post(url, json=body, headers=headers).status_code == 201
+        assert httpx2.post(url, json=body, headers=headers).status_code == 401
+
+
+def test_a_server_that_others_reach_has_every_link_confirmed(tmp_path: Path) -> None:
+    """Behind a forwarded port everybody comes from this machine, by one of its names."""
+    with running_server(tmp_path, run=False, host="0.0.0.0") as server:  # noqa: S104  # the point
+        server.url = server.url.replace("0.0.0.0", "127.0.0.1")  # noqa: S104  # the same
+        code = link_code(server, server.token("acme"))
+        asked = httpx2.post(f"{server.url}/api/sessions", json={"code": code})
+        assert (asked.status_code, asked.json()["error"]) == (409, "confirmation_needed")
+
+
+def test_no_link_is_made_that_could_sign_nobody_in(tmp_path: Path) -> None:
+    with running_server(tmp_path, run=False, base_url="http://holdfast.lan") as server:
+        url = f"{server.url}/api/sign-in-links"
+        refused = httpx2.post(url, headers=bearer(server.token("acme")))
+        assert (refused.status_code, refused.json()["error"]) == (403, "insecure_transport")
+
+
 def test_a_link_of_a_token_that_was_revoked_meanwhile_signs_nobody_in(
     server: RunningServer, http: httpx2.Client
 ) -> None:
@@ -171,15 +229,15 @@ def test_a_link_of_a_token_that_was_revoked_meanwhile_signs_nobody_in(
 
 
 def test_a_link_that_is_too_old_signs_nobody_in() -> None:
-    from holdfast.apps.server.sessions import LINK_SECONDS, SignInLinks
+    from holdfast.apps.server.sessions import LINK_SECONDS, SignInLink, SignInLinks
 
     now = [0.0]
     links = SignInLinks(lambda: now[0])
-    code, late = links.create("a"), links.create("b")
+    code, late = links.create("a", local=False), links.create("b", local=True)
     now[0] = LINK_SECONDS - 0.1
-    assert links.take(code) == "a"
+    assert links.find(code) == SignInLink(token_id="a", ends=LINK_SECONDS, local=False)
     now[0] = LINK_SECONDS
-    assert links.take(late) is None
+    assert links.find(late) is None
 
 
 # What ends a session.
@@ -195,6 +253,25 @@ def test_a_stolen_cookie_is_worthless_after_its_owner_signed_out(
     assert left.headers["set-cookie"].startswith("holdfast=; Path=/; Max-Age=0")
     assert http.get("/api/me", headers=headers).status_code == 401
     assert http.get("/api/me", headers=other).status_code == 200
+
+
+def test_signing_in_again_ends_the_session_that_the_browser_had(
+    server: RunningServer, http: httpx2.Client
+) -> None:
+    first = session_headers(server, server.token("acme", name="first"))
+    second = server.token("acme", name="second")
+    again = http.post("/api/sessions", json={"token": second}, headers=first)
+    assert again.status_code == 201
+    assert http.get("/api/me", headers=first).status_code == 401
+    assert http.get("/api/me", headers=cookie_headers(cookie_of(again))).status_code == 200
+
+
+def test_a_sign_in_that_is_refused_ends_no_session(
+    server: RunningServer, http: httpx2.Client
+) -> None:
+    first = session_headers(server, server.token("acme"))
+    assert http.post("/api/sessions", json={"token": "x"}, headers=first).status_code == 401
+    assert http.get("/api/me", headers=first).status_code == 200
 
 
 def test_the_sessions_of_a_revoked_token_end_with_it(
@@ -381,14 +458,29 @@ def test_another_site_cannot_sign_a_browser_in(
     assert (refused.status_code, refused.json()["error"]) == (403, "cross_site")
 
 
-def test_many_sign_ins_of_one_address_are_slowed_down(tmp_path: Path) -> None:
+def test_many_sign_ins_by_one_token_are_slowed_down_and_those_of_others_are_not(
+    tmp_path: Path,
+) -> None:
     with running_server(tmp_path, run=False, limits={"sign_in_rate": 0.1}) as server:
-        token = server.token("acme")
+        one, other = server.token("acme", name="one"), server.token("acme", name="other")
         answers = [
-            httpx2.post(f"{server.url}/api/sessions", json={"token": token}) for _ in range(2)
+            httpx2.post(f"{server.url}/api/sessions", json={"token": token})
+            for token in (one, one, other)
         ]
-    assert [each.status_code for each in answers] == [201, 429]
+    assert [each.status_code for each in answers] == [201, 429, 201]
     assert int(answers[1].headers["retry-after"]) >= 1
+
+
+def test_who_guesses_behind_the_same_proxy_locks_nobody_out(tmp_path: Path) -> None:
+    limits = {"sign_in_rate": 0.1, "failure_rate": 0.1}
+    with running_server(tmp_path, run=False, limits=limits) as server:
+        url = f"{server.url}/api/sessions"
+        for guess in ({"token": "x"}, {"code": "x"}):
+            codes = {httpx2.post(url, json=guess).status_code for _ in range(5)}
+            assert 429 in codes
+        one, other = server.token("acme", name="one"), server.token("acme", name="other")
+        assert httpx2.post(url, json={"token": one}).status_code == 201
+        assert httpx2.post(url, json={"code": link_code(server, other)}).status_code == 201
 
 
 def test_no_session_is_begun_in_the_clear_beyond_this_machine(tmp_path: Path) -> None:
@@ -400,6 +492,35 @@ def test_no_session_is_begun_in_the_clear_beyond_this_machine(tmp_path: Path) ->
         assert (far.status_code, far.json()["error"]) == (403, "insecure_transport")
         assert "set-cookie" not in far.headers
         assert httpx2.post(f"{url}/api/sessions", json=body).status_code == 201
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "holdfast.corp.example"},
+        {"X-Forwarded-Proto": "http"},
+        {"X-Forwarded-For": "192.0.2.7"},
+        {"Forwarded": "for=192.0.2.7;proto=http"},
+        {"Via": "1.1 proxy"},
+    ],
+    ids=str,
+)
+def test_behind_a_proxy_without_tls_no_cookie_crosses_the_network(
+    tmp_path: Path, headers: dict[str, str]
+) -> None:
+    """It listens on loopback, and so is every peer: the proxy."""
+    base = "http://holdfast.corp.example"
+    with running_server(tmp_path, run=False, base_url=base) as server:
+        body = {"token": server.token("acme")}
+        url = f"{server.url}/api/sessions"
+        far = httpx2.post(url, json=body, headers=headers)
+        assert (far.status_code, far.json()["error"]) == (403, "insecure_transport")
+        assert "set-cookie" not in far.headers
+        near = httpx2.post(url, json=body)
+        assert near.status_code == 201
+        cookie = cookie_headers(cookie_of(near))
+        assert httpx2.get(f"{server.url}/api/me", headers=cookie).status_code == 200
+        assert httpx2.get(f"{server.url}/api/me", headers=cookie | headers).status_code == 401
 
 
 def test_what_can_be_offered_is_told_to_anybody(http: httpx2.Client) -> None:

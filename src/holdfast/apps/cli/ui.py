@@ -1,4 +1,4 @@
-"""`holdfast ui`: opens the page, signed in, by a link that works once."""
+"""`holdfast ui`: opens the page by a link that signs in once."""
 
 from __future__ import annotations
 
@@ -56,9 +56,10 @@ def command(session: Session, opens: bool, db: str | None) -> None:
     """Open the page in a browser, signed in.
 
     With the address of a control plane it signs in with the token of the settings, which does not
-    go to the browser itself. On the machine of a server, by its store file, it makes a token of
-    its own with the scope admin, good for 12 hours. The link works once and for a minute. Where
-    there is no browser it is printed, and -o name prints the link alone.
+    go to the browser itself. The page asks first where somebody is signed in already, or where the
+    server is not one that only this machine reaches. On the machine of a server, by its store
+    file, it makes a token of its own with the scope admin, good for 12 hours. The link works once
+    and for a minute. Where there is no browser it is printed, and -o name prints the link alone.
     """
     target = connection_settings(session.settings, db=db)
     link = _fetch_link(target if target.is_remote else _server_of_store(session, target))
@@ -69,7 +70,9 @@ def command(session: Session, opens: bool, db: str | None) -> None:
     elif not screen.for_people:
         screen.document("SignInLink", {"url": link.url, "expires_at": link.expires_at})
     elif opened:
-        screen.line(f"Opened the page of {_shown_server(link.url)} in a browser, signed in.")
+        screen.line(
+            f"Opened the page of {_shown_server(link.url)} in a browser, by a link that signs in."
+        )
         screen.next("holdfast ui --no-open prints a link instead.")
     else:
         screen.line("Open this within a minute; it works once:\n")

@@ -211,14 +211,23 @@ class Authorizer:
         return current is not None and current.active(now)
 
     def check_sign_in(self, request: Request) -> None:
-        """Refuse a sign-in that another site has a browser ask for, and too many of one peer."""
+        """Refuse a sign-in that another site has a browser ask for."""
         sessions.check_same_origin(self._config, request, csrf_header=False)
-        self.limit_sign_ins(request)
 
-    def limit_sign_ins(self, request: Request) -> None:
-        """Count somebody who asks to be let in; too many of one peer are refused."""
-        if wait := self._sign_ins.take(peer_key(request.peer)):
-            raise _rate_limited(wait, "Too many sign-ins came from this address.")
+    def limit_sign_ins(self, who: str) -> None:
+        """Count one who is let in: too often is refused, and hinders nobody else.
+
+        Who is not let in is counted by `refuse`. Neither looks at the address alone, which behind
+        a proxy is everybody's.
+        """
+        if wait := self._sign_ins.take(who):
+            raise _rate_limited(wait, "There were too many sign-ins by this credential.")
+
+    def find_session(self, request: Request, now: datetime) -> SignedInSession | None:
+        """Return the session that a browser has already. It is no credential for this request."""
+        cookie = sessions.session_cookie(self._config, request)
+        session = self._session_of(cookie) if cookie is not None else None
+        return session if session is not None and session.active(now) else None
 
     def refuse(self, request: Request, happened: str) -> HttpError:
         """Give the refusal of a credential that came by another way than a header."""
@@ -252,9 +261,8 @@ class Authorizer:
         self, request: Request, cookie: str, now: datetime
     ) -> AuthorizedToken:
         self._cache.refresh()
-        parsed = tokens.parse(cookie, kinds=(tokens.SESSION_KIND,))
-        session = self._store.session(parsed.id) if parsed else None
-        if not tokens.verify(cookie, session.secret_hash if session else None) or session is None:
+        session = self._session_of(cookie)
+        if session is None:
             raise self._refusal(request, "The session is not known, or was ended.")
         if not session.active(now):
             raise self._refusal(request, "The session has expired.")
@@ -268,6 +276,12 @@ class Authorizer:
                 raise self._refusal(request, f"The token of this session {ended}.")
             return replace(token, session_id=session.id), _scopes_of(token)
         return self._authenticate_person(request, session)
+
+    def _session_of(self, cookie: str) -> SignedInSession | None:
+        parsed = tokens.parse(cookie, kinds=(tokens.SESSION_KIND,))
+        session = self._store.session(parsed.id) if parsed else None
+        known = tokens.verify(cookie, session.secret_hash if session else None)
+        return session if known else None
 
     def _note_use(self, session: SignedInSession, now: datetime) -> None:
         """Have it written that a session was used, now and then and beside the request."""

@@ -56,7 +56,7 @@ class ServerLimits:
     failure_rate: float = 10.0
     """Refused credentials a second for each peer address, after a burst of ten times that."""
     sign_in_rate: float = 5.0
-    """Sign-ins a second for each peer address, after a burst of ten times that."""
+    """Sign-ins a second of each token, person and CI job, after a burst of ten times that."""
     recheck_time: float = 2.0
     """How often an open stream asks whether its credential is still good."""
     tls_check_time: float = 5.0

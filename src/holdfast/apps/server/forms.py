@@ -114,6 +114,8 @@ class SignInForm(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     token: str | None = None
     code: str | None = None
+    confirmed: bool = False
+    """Of a code: whoever signs in was asked, and knows whose link it is."""
 
 
 class TokenExchangeForm(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

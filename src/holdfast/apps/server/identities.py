@@ -17,6 +17,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote
 
 import msgspec
 
@@ -31,7 +32,9 @@ from holdfast.wire.people_v1 import HINT, read_people
 
 LOGIN_SECONDS = 600
 _MAX_FILE = 1024 * 1024
-_NEXT = re.compile(r"/ui/(?:[A-Za-z0-9._~-]+/)*[A-Za-z0-9._~-]*(?:\?[A-Za-z0-9._~=&%+:,/-]*)?")
+_PART = r"(?:[A-Za-z0-9._~!*'():-]|%[0-9A-Fa-f]{2})"
+_NEXT = re.compile(rf"/ui/(?:{_PART}+/)*{_PART}*(?:\?(?:{_PART}|[=&+,;/?@$])*)?")
+"""What the page makes of paths and queries by the browser's own encoding, and little beside it."""
 
 
 class PendingLogin(msgspec.Struct, kw_only=True, frozen=True):
@@ -192,7 +195,7 @@ def read_secret(reference: SecretReference | None) -> Secret | None:
 def is_own_page(next: str) -> bool:
     """True for a path below `/ui/` that leads nowhere else, whatever a browser makes of it."""
     path = next.partition("?")[0]
-    plain = all(part not in (".", "..") for part in path.split("/"))
+    plain = all(unquote(part) not in (".", "..") for part in path.split("/"))
     return len(next) <= 1_000 and _NEXT.fullmatch(next) is not None and plain
 
 

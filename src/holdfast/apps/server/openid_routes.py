@@ -63,17 +63,16 @@ async def describe_login(services: Services, request: Request) -> HttpResponse:
 
 
 async def begin_login(services: Services, request: Request) -> HttpResponse:
-    """Send a browser to the issuer. `next` is where on the page it comes back to."""
+    """Send a browser to the issuer. `next` is where on the page it comes back to.
+
+    What is no path of the page leads to its front: nobody is sent elsewhere.
+    """
     provider = _provider_of(services, request)
-    services.authorizer.limit_sign_ins(request)
     cookie = cookie_name(services.config, request)
     if cookie is None:
         raise insecure_way()
-    after = request.known_query("next").get("next", "/ui/")
-    if not is_own_page(after):
-        raise HttpError(
-            400, "invalid", "The query was refused: next is no path below /ui/. Nobody was sent on."
-        )
+    asked = request.known_query("next").get("next", "")
+    after = asked if is_own_page(asked) else "/ui/"
     metadata = await services.identities.issuer(provider).metadata()
     if isinstance(metadata, IdentityRefused):
         return _refuse(services, "issuer_unavailable", provider, metadata.reason)
@@ -99,7 +98,6 @@ async def begin_login(services: Services, request: Request) -> HttpResponse:
 async def finish_login(services: Services, request: Request) -> HttpResponse:
     """Take the issuer's code, and begin the session of the person it stands for."""
     provider = _provider_of(services, request)
-    services.authorizer.limit_sign_ins(request)
     cookie = cookie_name(services.config, request)
     if cookie is None:
         raise insecure_way()
@@ -201,7 +199,6 @@ def _redirect(url: str, *headers: tuple[bytes, bytes]) -> HttpResponse:
 
 async def exchange_token(services: Services, request: Request) -> HttpResponse:
     """Give a CI job a short token of ours for its forge's, as the rules of the people file say."""
-    services.authorizer.limit_sign_ins(request)
     if not services.identities.config.ci:
         raise HttpError(
             404,
@@ -222,8 +219,10 @@ async def exchange_token(services: Services, request: Request) -> HttpResponse:
     rules = [each for each in entry.rules if each.project == project and each.allows(known)]
     if not rules or services.store.project(project) is None:
         raise HttpError(403, "scope_insufficient", _NO_RULE)
-    minted = tokens.mint(TokenKind.SDK.value, os.urandom(tokens.RANDOM_BYTES))
     name = _job_name(entry, claims)
+    job = Person(issuer=entry.issuer, subject=str(claims["sub"]), name=name)
+    services.authorizer.limit_sign_ins(job.id)
+    minted = tokens.mint(TokenKind.SDK.value, os.urandom(tokens.RANDOM_BYTES))
     ends = services.clock.now() + timedelta(seconds=min(rule.seconds for rule in rules))
 
     def work(tx: Transaction) -> Token:

@@ -104,7 +104,7 @@ PEOPLE_ROUTES: tuple[ApiRoute, ...] = (
     ApiRoute(
         method="POST", path="/api/sessions", credential=RouteCredential.OPEN,
         handler=people.sign_in, summary="Sign in by a token or a code", body=forms.SignInForm,
-        response=forms.MeForm, status=201, errors=(400, 401, 403, 429),
+        response=forms.MeForm, status=201, errors=(400, 401, 403, 409, 429),
     ),
     _control(
         "GET", "/api/sessions", None, people.list_sessions, "List one's own sessions",
@@ -125,7 +125,7 @@ PEOPLE_ROUTES: tuple[ApiRoute, ...] = (
     _open(
         "/api/openid/{id}/login", openid.begin_login, "Sign in at an issuer", status=302,
         query=(_query("next", "Where on the page to come back to, below /ui/."),),
-        errors=(400, 403, 404, 429),
+        errors=(400, 403, 404),
     ),
     _open(
         "/api/openid/{id}/callback", openid.finish_login, "Come back from an issuer", status=302,

@@ -1,8 +1,10 @@
 """Signing in and out, one's own sessions, and who one is.
 
 A session is begun by a token that is pasted once, by the code of a sign-in link, or by an OpenID
-Connect issuer (`openid_routes`). Signing in always makes a new session with a new secret, whatever
-cookie came along, so nobody can be given one to sign in with.
+Connect issuer (`openid_routes`). Signing in always makes a new session with a new secret, and ends
+the one whose cookie came along, so nobody can be given a cookie to sign in with. A link can be
+given to somebody, who would then act in the giver's name: so one is opened only when that is
+confirmed, unless nobody is signed in and it was made and is opened on this machine.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import os
 from datetime import timedelta
 
-from holdfast.adapters.store import SignedInSession, Token, TokenScope
+from holdfast.adapters.store import SignedInSession, Token, TokenScope, Transaction
 from holdfast.apps.server import logs
 from holdfast.apps.server.errors import HttpError, not_found_error
 from holdfast.apps.server.forms import (
@@ -32,8 +34,10 @@ from holdfast.apps.server.sessions import (
     PERSON_SESSION_LIFE,
     PRIVATE_HEADERS,
     TOKEN_SESSION_LIFE,
+    can_sign_in_at,
     cookie_name,
     describe_agent,
+    is_near,
     own_base,
     set_cookie,
 )
@@ -53,19 +57,46 @@ async def sign_in(services: Services, request: Request) -> HttpResponse:
     form = await read_form(request, SignInForm, MAX_BODY)
     if (form.token is None) == (form.code is None):
         raise HttpError(400, "invalid", "Give a token or a code. Nothing was changed.")
-    now = services.clock.now()
     if form.token is not None:
-        token: Token | None = services.authorizer.verify_token(request, form.token, now)
+        token = services.authorizer.verify_token(request, form.token, services.clock.now())
     else:
-        taken = services.sign_in_links.take(form.code or "")
-        token = services.store.token(taken) if taken else None
-    if token is None or not token.active(now):
-        raise services.authorizer.refuse(
-            request, "The link was used already, or is older than a minute."
-        )
+        token = _open_link(services, request, form.code or "", confirmed=form.confirmed)
     session, cookie = await begin_session(services, request, token=token)
     me = _me_of(services, session, token)
     return json_response(me, status=201, headers=[cookie, *PRIVATE_HEADERS])
+
+
+def _open_link(services: Services, request: Request, code: str, *, confirmed: bool) -> Token:
+    """Return the token that a link stands for, and use the link up."""
+    now = services.clock.now()
+    link = services.sign_in_links.find(code)
+    token = services.store.token(link.token_id) if link else None
+    if link is None or token is None or not token.active(now):
+        raise services.authorizer.refuse(
+            request, "The link was used already, or is older than a minute."
+        )
+    before = services.authorizer.find_session(request, now)
+    # A port that was forwarded to a server elsewhere looks like this machine: so only where
+    # nobody beyond it can connect is its word good for the request.
+    here = services.config.loopback and link.local and is_near(request)
+    harmless = before.token_id == token.id if before is not None else here
+    if not confirmed and not harmless:
+        name = _name_of(services, before) if before else ""
+        raise HttpError(
+            409,
+            "confirmation_needed",
+            f"This link signs the browser in by the token {token.name} of project "
+            f"{token.project}{f', in place of {name}' if name else ''}. Nothing was changed. "
+            f"Confirm it only if you had the link made yourself.",
+        )
+    services.sign_in_links.use_up(code)
+    return token
+
+
+def _name_of(services: Services, session: SignedInSession) -> str:
+    token = services.store.token(session.token_id) if session.token_id else None
+    known = token or session.person
+    return known.name if known else "somebody"
 
 
 async def begin_session(
@@ -77,12 +108,17 @@ async def begin_session(
     provider: str = "",
     claims: dict[str, tuple[str, ...]] | None = None,
 ) -> tuple[SignedInSession, tuple[bytes, bytes]]:
-    """Keep a new session and return it with the header that sets its cookie."""
+    """Keep a new session and return it with the header that sets its cookie.
+
+    The session that the browser had before ends.
+    """
     name = cookie_name(services.config, request)
     if name is None:
         raise insecure_way()
+    services.authorizer.limit_sign_ins(token.id if token else person.id if person else "")
     minted = tokens.mint(tokens.SESSION_KIND, os.urandom(tokens.RANDOM_BYTES))
     now = services.clock.now()
+    before = services.authorizer.find_session(request, now)
     life = PERSON_SESSION_LIFE if token is None else TOKEN_SESSION_LIFE
     ends = now + life
     session = SignedInSession(
@@ -98,7 +134,13 @@ async def begin_session(
         agent=describe_agent(request),
         peer=request.peer,
     )
-    await services.store.submit(lambda tx: tx.create_session(session, limit=MAX_SESSIONS))
+
+    def work(tx: Transaction) -> None:
+        if before is not None:
+            tx.end_session(before.id)
+        tx.create_session(session, limit=MAX_SESSIONS)
+
+    await services.store.submit(work)
     logs.event("session_begun", session=session.id, token=session.token_id or "")
     seconds = int((session.expires_at - now) / timedelta(seconds=1))
     return session, set_cookie(name, minted.secret.reveal(), seconds=seconds)
@@ -156,9 +198,9 @@ async def create_sign_in_link(services: Services, request: Request) -> HttpRespo
             "Not permitted. This route takes a control token (ik_sdk_…) and no session. "
             "Nothing was changed.",
         )
-    if cookie_name(services.config, request) is None and not services.config.base_url:
+    if not can_sign_in_at(services.config, request):
         raise insecure_way()
-    code = services.sign_in_links.create(token.id)
+    code = services.sign_in_links.create(token.id, local=is_near(request))
     form = SignInLinkForm(
         url=f"{own_base(services.config, request)}/ui/login#code={code}",
         expires_at=services.clock.now() + timedelta(seconds=LINK_SECONDS),
@@ -177,9 +219,9 @@ def insecure_way() -> HttpError:
     return HttpError(
         403,
         "insecure_transport",
-        "Not permitted. A session needs TLS, and this request came by plain HTTP from beyond this "
-        "machine. Nothing was changed. Start the server with --tls-cert and --tls-key, or with "
-        "--base-url https://… where a proxy has TLS.",
+        "Not permitted. A session needs TLS, or a browser on the server's own machine that asks "
+        "for 127.0.0.1 or localhost, without a proxy. Nothing was changed. Start the server with "
+        "--tls-cert and --tls-key, or with --base-url https://… where a proxy has TLS.",
     )
 
 

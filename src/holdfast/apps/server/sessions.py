@@ -45,15 +45,29 @@ PRIVATE_HEADERS: Headers = [
 ]
 """On the answers about who somebody is: they are nobody else's to frame, embed or be told of."""
 _LOOPBACK_NAME = re.compile(r"(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])(?::\d{1,5})?")
+_PROXY_HEADERS = frozenset((b"forwarded", b"via", b"x-real-ip"))
 
 
 def cookie_name(config: ServerConfig, request: Request) -> str | None:
     """Return the name of the session cookie; None where the way here is open to eavesdroppers."""
     if config.secure:
         return SECURE_COOKIE
-    if config.loopback or (_is_loopback(request.peer) and _has_loopback_host(request)):
-        return COOKIE
-    return None
+    return COOKIE if is_near(request) else None
+
+
+def is_near(request: Request) -> bool:
+    """True for a request from this machine itself, as far as it shows.
+
+    A proxy on this machine has a peer's address here too: the name that was asked for, and what
+    proxies add, tell it apart. One that hides both cannot be told apart.
+    """
+    return (
+        _is_loopback(request.peer)
+        and _is_loopback_name(request.header(b"host") or "")
+        and not any(
+            name in _PROXY_HEADERS or name.startswith(b"x-forwarded-") for name in request.headers
+        )
+    )
 
 
 def session_cookie(config: ServerConfig, request: Request) -> str | None:
@@ -107,6 +121,13 @@ def own_base(config: ServerConfig, request: Request) -> str:
     return f"{'https' if config.secure else 'http'}://{host}"
 
 
+def can_sign_in_at(config: ServerConfig, request: Request) -> bool:
+    """Say whether a browser that opens our own base gets a cookie there."""
+    return config.secure or (
+        is_near(request) and _is_loopback_name(urlsplit(own_base(config, request)).netloc)
+    )
+
+
 def own_origin(config: ServerConfig, request: Request) -> str:
     """Return our origin as browsers write it."""
     parts = urlsplit(own_base(config, request))
@@ -119,6 +140,8 @@ class SignInLink:
 
     token_id: str
     ends: float
+    local: bool
+    """Made from this machine itself."""
 
 
 class SignInLinks:
@@ -128,19 +151,23 @@ class SignInLinks:
         self._monotonic = monotonic
         self._links: OrderedDict[bytes, SignInLink] = OrderedDict()
 
-    def create(self, token_id: str) -> str:
+    def create(self, token_id: str, *, local: bool) -> str:
         """Give out a code that stands for a token."""
         code = tokens.mint(tokens.LINK_KIND, os.urandom(tokens.RANDOM_BYTES)).secret.reveal()
         ends = self._monotonic() + LINK_SECONDS
-        self._links[_hash(code)] = SignInLink(token_id=token_id, ends=ends)
+        self._links[_hash(code)] = SignInLink(token_id=token_id, ends=ends, local=local)
         while len(self._links) > MAX_LINKS:
             self._links.popitem(last=False)
         return code
 
-    def take(self, code: str) -> str | None:
-        """Use a code up; return the token that it stands for."""
-        link = self._links.pop(_hash(code), None)
-        return link.token_id if link is not None and self._monotonic() < link.ends else None
+    def find(self, code: str) -> SignInLink | None:
+        """Return what a code stands for, while it is good."""
+        link = self._links.get(_hash(code))
+        return link if link is not None and self._monotonic() < link.ends else None
+
+    def use_up(self, code: str) -> None:
+        """Take a code away: it signs in once."""
+        self._links.pop(_hash(code), None)
 
 
 def describe_agent(request: Request) -> str:
@@ -160,5 +187,5 @@ def _is_loopback(address: str) -> bool:
         return False
 
 
-def _has_loopback_host(request: Request) -> bool:
-    return _LOOPBACK_NAME.fullmatch(request.header(b"host") or "") is not None
+def _is_loopback_name(host: str) -> bool:
+    return _LOOPBACK_NAME.fullmatch(host) is not None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,6 +27,7 @@ people = st.builds(
     issuer=st.sampled_from(["https://a.example", "https://b.example/x"]),
     subject=st.text(min_size=1, max_size=40),
     name=names,
+    job=st.booleans(),
 )
 
 
@@ -37,9 +40,17 @@ def test_what_was_written_is_read_back(name: str, person: Person | None, token: 
     assert read == Actor(name=name, token_id=token, person_id=person.id if person else "")
 
 
+def test_a_job_is_told_from_a_person_of_the_same_issuer_and_subject() -> None:
+    job = replace(ANN, job=True)
+    assert parse_actor(actor_text("ci", token_id="1a2b3c4d", person=job)).job
+    assert not parse_actor(actor_text("Ann", person=ANN)).job
+    assert not parse_actor("job:https://git.example.com|7 (1a2b3c4d)").job, "a name says nothing"
+    assert not same_person(actor_text("Ann", person=ANN), actor_text("Ann", person=job))
+
+
 @given(one=people, other=people)
 def test_two_subjects_are_two_people_whatever_their_names(one: Person, other: Person) -> None:
-    same = (one.issuer, one.subject) == (other.issuer, other.subject)
+    same = (one.issuer, one.subject, one.job) == (other.issuer, other.subject, other.job)
     texts = actor_text(one.name, person=one), actor_text(other.name, person=other)
     assert same_person(*texts) is same
 

@@ -6,9 +6,9 @@ whose it is.
 
 The text is `NAME (ID)`. The id is what a token or a person is known by, or both with a space
 between: `ci (1a2b3c4d)`, `Alice (https://git.example.com|7)`,
-`laptop (1a2b3c4d https://git.example.com|7)`. It is always the last pair of parentheses, so that a
-name can say nothing about it. Called by the server, which writes it, and by the review, which
-compares persons.
+`laptop (1a2b3c4d https://git.example.com|7)`. A CI job has `job:` before the issuer. It is always
+the last pair of parentheses, so that a name can say nothing about it. Called by the server, which
+writes it, and by the review, which compares persons.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 MAX_NAME = 100
+_JOB = "job:"
+"""No issuer begins like this: each is an http address."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,11 +30,14 @@ class Person:
     subject: str
     name: str
     email: str = ""
+    job: bool = False
+    """True for a CI job: nobody, where people are asked for."""
 
     @property
     def id(self) -> str:
         """`issuer|subject`, without what would end it in a text."""
-        return f"{self.issuer}|{quote(self.subject, safe=':/|@=,+~')}"
+        kind = _JOB if self.job else ""
+        return f"{kind}{self.issuer}|{quote(self.subject, safe=':/|@=,+~')}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +47,11 @@ class Actor:
     name: str
     token_id: str = ""
     person_id: str = ""
+
+    @property
+    def job(self) -> bool:
+        """True for what a CI job did."""
+        return self.person_id.startswith(_JOB)
 
 
 def actor_text(name: str, *, token_id: str = "", person: Person | None = None) -> str:

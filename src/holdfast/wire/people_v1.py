@@ -190,7 +190,14 @@ def _check(document: Document, form: PeopleForm) -> None:
         if secret is not None and bool(secret.file) == bool(secret.env):
             at = document.where(f"/openid/{index}/client_secret")
             raise _refused(at, "client_secret names a file or an env, one of them")
+    clients = {(each.issuer, each.client_id) for each in form.openid}
     for index, issuer in enumerate(form.ci):
+        if (issuer.issuer, issuer.audience) in clients:
+            raise _refused(
+                document.where(f"/ci/{index}"),
+                f"the audience {issuer.audience} is also the client_id at which people sign in, "
+                "so that a person's token would do for a job's; give jobs another",
+            )
         for number, rule in enumerate(issuer.rules):
             at = document.where(f"/ci/{index}/rules/{number}")
             if CI_IDENTITY.isdisjoint(rule.claims):

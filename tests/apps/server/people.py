@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import httpx2
 from tests.support.issuer import Issuer
 from tests.support.server import RunningServer
 
-from holdfast.adapters.store import SignedInSession
+from holdfast.adapters.store import SignedInSession, TokenKind, TokenScope
 from holdfast.core import tokens
 from holdfast.core.people import Person
 
@@ -37,23 +38,40 @@ PEOPLE_BODIES: dict[str, Any] = {
 }
 
 
-def write_people(folder: Path, *projects: str, ci: str) -> Path:
-    """Write a people file: in each project a group for each scope, and jobs of one repository."""
+def write_people(
+    folder: Path, *projects: str, ci: str, job_scopes: Sequence[str] = ("write",)
+) -> Path:
+    """Write a people file: in each project a group for each scope, and jobs of one repository.
+
+    The jobs of another repository are let into each project but the first.
+    """
     rules = [
         {"claim": "groups", "value": f"{project}-{scope}", "project": project, "scopes": [scope]}
         for project in projects
         for scope in ("read", "write", "approve", "admin")
     ]
     openid = {"id": "own", "issuer": ISSUER, "client_id": "holdfast", "rules": rules}
-    job = {"claims": {"repository": "acme/models"}, "project": projects[0], "scopes": ["write"]}
-    forge = {"id": "forge", "issuer": ci, "audience": AUDIENCE, "rules": [job]}
+    jobs = [
+        {
+            "claims": {"repository": "acme/others" if number else "acme/models"},
+            "project": project,
+            "scopes": list(job_scopes),
+        }
+        for number, project in enumerate(projects)
+    ]
+    forge = {"id": "forge", "issuer": ci, "audience": AUDIENCE, "rules": jobs}
     path = folder / "people.yaml"
     path.write_text(json.dumps({"openid": [openid], "ci": [forge]}))
     return path
 
 
 def person_cookie(
-    server: RunningServer, subject: str, *groups: str, name: str = "Ann", issuer: str = ISSUER
+    server: RunningServer,
+    subject: str,
+    *groups: str,
+    name: str = "Ann",
+    issuer: str = ISSUER,
+    expires_at: datetime | None = None,
 ) -> str:
     """Sign a person in as if the issuer had vouched for them; return the cookie."""
     minted = tokens.mint(tokens.SESSION_KIND, os.urandom(32))
@@ -63,7 +81,7 @@ def person_cookie(
         secret_hash=minted.secret_hash,
         created_at=now,
         last_seen=now,
-        expires_at=now + timedelta(hours=1),
+        expires_at=expires_at or now + timedelta(hours=1),
         provider="own",
         person=Person(issuer=issuer, subject=subject, name=name),
         claims={"groups": groups},
@@ -73,14 +91,36 @@ def person_cookie(
     return minted.secret.reveal()
 
 
-def job_token(server: RunningServer, issuer: Issuer, project: str) -> str:
+def job_token(
+    server: RunningServer, issuer: Issuer, project: str, *, repository: str = "acme/models"
+) -> str:
     """Exchange the token of a CI job."""
-    given = issuer.token(aud=AUDIENCE, repository="acme/models")
+    given = issuer.token(aud=AUDIENCE, repository=repository)
     answer = httpx2.post(
         f"{server.url}/api/projects/{project}/token-exchange", json={"id_token": given}
     )
     assert answer.status_code == 201, answer.text
     return str(answer.json()["token"])
+
+
+def ended_job_token(server: RunningServer, project: str) -> str:
+    """Make the token that a CI job had, as it is once its time is up."""
+    minted = tokens.mint(TokenKind.SDK.value, os.urandom(32))
+    job = Person(issuer=ISSUER, subject="x", name="forge:acme/models", job=True)
+    with server.admin() as store:
+        store.write(
+            lambda tx: tx.create_token(
+                id=minted.id,
+                kind=TokenKind.SDK,
+                project=project,
+                name=job.name,
+                scopes={TokenScope.WRITE},
+                secret_hash=minted.secret_hash,
+                expires_at=datetime.now(UTC) - timedelta(seconds=1),
+                person=job,
+            )
+        )
+    return minted.secret.reveal()
 
 
 def cookie_headers(cookie: str) -> dict[str, str]:

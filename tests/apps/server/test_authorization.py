@@ -15,6 +15,7 @@ from tests.apps.server.people import (
     PEOPLE_ALLOWED,
     PEOPLE_BODIES,
     cookie_headers,
+    ended_job_token,
     job_token,
     people_expectation,
     person_cookie,
@@ -70,6 +71,9 @@ def identities(server: RunningServer, issuer: Issuer) -> dict[str, dict[str, str
         "control, write": f"Bearer {server.token(MINE, [TokenScope.WRITE])}",
         "control, admin": f"Bearer {admin}",
         "control, of a CI job": f"Bearer {job_token(server, issuer, MINE)}",
+        "CI job, its time is up": f"Bearer {ended_job_token(server, MINE)}",
+        "CI job, other project": "Bearer "
+        + job_token(server, issuer, THEIRS, repository="acme/others"),
         "data": f"Bearer {server.data_key(MINE, 'bot')}",
         "data, other project": f"Bearer {server.data_key(THEIRS, 'bot')}",
         "data, other workload": f"Bearer {server.data_key(MINE, 'second')}",
@@ -96,6 +100,9 @@ def cookies(server: RunningServer) -> dict[str, dict[str, str]]:
         "cookie, a token": cookie_headers(server.token(MINE)),
         "person of another issuer": cookie_headers(
             person_cookie(server, "1", f"{MINE}-admin", issuer="https://evil.test")
+        ),
+        "person, expired": cookie_headers(
+            person_cookie(server, "6", f"{MINE}-admin", expires_at=datetime.now(UTC))
         ),
         "person, other project": cookie_headers(person_cookie(server, "2", f"{THEIRS}-admin")),
         "person, read": cookie_headers(person_cookie(server, "3", f"{MINE}-read")),
@@ -125,6 +132,8 @@ STRANGERS = {
     "cookie of a revoked token",
     "cookie, unknown",
     "cookie, a token",
+    "person, expired",
+    "CI job, its time is up",
 }
 HELD = {
     "control, read": {TokenScope.READ},
@@ -141,6 +150,7 @@ OTHERS = (
     "session, other project",
     "person, other project",
     "person of another issuer",
+    "CI job, other project",
     "data",
     "data, other project",
     "data, other workload",
@@ -262,7 +272,8 @@ def concrete(world: World, route: ApiRoute, which: str) -> str:
 
 def ask(world: World, route: ApiRoute, who: str, path: str) -> httpx2.Response:
     headers = dict(world.headers[who])
-    if route.path == "/api/sessions/current" and who.startswith(("session", "person")):
+    ends = who.startswith(("session", "person")) and who not in STRANGERS
+    if route.path == "/api/sessions/current" and ends:
         project = THEIRS if "other" in who else MINE  # one to end, so that the others stay
         headers = session_headers(world.server, world.server.token(project))
     if route.path.endswith("/steps"):
@@ -294,7 +305,7 @@ def expected(route: ApiRoute, who: str, which: str) -> tuple[int, str]:
     session = who.startswith(("session", "person"))
     if session and route.credential is RouteCredential.DATA:
         return 401, "unauthenticated"  # a cookie is not looked at
-    control = session or who.startswith("control")
+    control = session or who.startswith(("control", "CI job"))
     if control != (route.credential is RouteCredential.CONTROL):
         return 403, "wrong_credential_type"
     if expectation := people_expectation(route.method, route.path, who):

@@ -14,6 +14,7 @@ from tests.apps.server.people import (
     PEOPLE_ALLOWED,
     PEOPLE_BODIES,
     cookie_headers,
+    ended_job_token,
     job_token,
     people_expectation,
     person_cookie,
@@ -33,7 +34,18 @@ from holdfast.core import tokens
 from holdfast.core.gitops.application import Remediation, SyncSpec
 
 MINE, THEIRS = "mine", "theirs"
-STRANGERS = ("none", "nothing", "unknown", "expired", "revoked", "basic")
+STRANGERS = (
+    "none",
+    "nothing",
+    "unknown",
+    "expired",
+    "revoked",
+    "basic",
+    "cookie, ended",
+    "cookie, unknown",
+    "person, expired",
+    "CI job, its time is up",
+)
 HELD = {
     "read": {TokenScope.READ},
     "write": {TokenScope.READ, TokenScope.WRITE},
@@ -49,6 +61,8 @@ NAMES = [
     "other project",
     "session, other project",
     "person, other project",
+    "person of another issuer",
+    "CI job, other project",
     "data",
 ]
 HERE = "/api/projects/{project}/gitops"
@@ -210,6 +224,19 @@ def identities(running: ServedApplications, issuer: Issuer) -> dict[str, dict[st
     theirs = person_cookie(server, "other", f"{THEIRS}-admin")
     found["person, other project"] = cookie_headers(theirs)
     found["CI job"] = bearer(job_token(server, issuer, MINE))
+    found["CI job, its time is up"] = bearer(ended_job_token(server, MINE))
+    job = job_token(server, issuer, THEIRS, repository="acme/others")
+    found["CI job, other project"] = bearer(job)
+    evil = person_cookie(server, "1", f"{MINE}-admin", issuer="https://evil.test")
+    found["person of another issuer"] = cookie_headers(evil)
+    over = person_cookie(server, "6", f"{MINE}-admin", expires_at=datetime.now(UTC))
+    found["person, expired"] = cookie_headers(over)
+    stray = tokens.mint(tokens.SESSION_KIND, os.urandom(32)).secret.reveal()
+    found["cookie, unknown"] = cookie_headers(stray)
+    ended = session_headers(server, server.token(MINE))
+    left = httpx2.delete(f"{running.url}/api/sessions/current", headers=ended)
+    assert left.status_code == 204
+    found["cookie, ended"] = ended
     found["session, other project"] = session_headers(server, server.token(THEIRS))
     return {"none": {}} | found
 
@@ -240,7 +267,8 @@ def concrete(place: Place, route: ApiRoute, which: str) -> str:
 def ask(place: Place, route: ApiRoute, who: str, path: str) -> httpx2.Response:
     json = BODIES.get(route.path) if route.method == "POST" else None
     headers = place.headers[who]
-    if route.path == "/api/sessions/current" and who.startswith(("session", "person")):
+    ends = who.startswith(("session", "person")) and who not in STRANGERS
+    if route.path == "/api/sessions/current" and ends:
         headers = session_headers(place.served.server, place.served.server.token(MINE))
     request = place.http.build_request(route.method, path, headers=headers, json=json)
     if route.method == "DELETE" and route.path.endswith("/holds"):
@@ -268,7 +296,7 @@ def expected(route: ApiRoute, who: str, which: str) -> tuple[int, str]:
         return 403, "wrong_credential_type"
     if expectation := people_expectation(route.method, route.path, who):
         return expectation
-    if who.endswith("other project"):
+    if who.endswith("other project") or who == "person of another issuer":
         return 403, "project_scope_mismatch"
     if route.scope not in HELD[who]:
         return 403, "scope_insufficient"

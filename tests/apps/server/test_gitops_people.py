@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import httpx2
 import pytest
-from tests.apps.server.people import ISSUER, cookie_headers, person_cookie, write_people
+from tests.apps.server.people import (
+    ISSUER,
+    cookie_headers,
+    job_token,
+    person_cookie,
+    sign_in,
+    write_people,
+)
 from tests.support.gitops_server import PROJECT, ServedApplications, serve_applications
 from tests.support.gitops_world import GitopsWorld, config_ref, configmap, route
+from tests.support.issuer import running_issuer
 from tests.support.server import bearer
 
 from holdfast.core.gitops.application import DriftSpec, Remediation
@@ -47,10 +55,16 @@ class Reviewers:
         return list(self.http.get(f"{HERE}/history", headers=bearer(token)).json()["entries"])
 
 
-def reviewers_of(tmp_path: Path, remediation: Remediation) -> Iterator[Reviewers]:
+def reviewers_of(
+    tmp_path: Path,
+    remediation: Remediation,
+    *,
+    ci: str = "https://ci.test",
+    job_scopes: Sequence[str] = ("write",),
+) -> Iterator[Reviewers]:
     world = GitopsWorld(route(remediation), drift=DriftSpec(four_eyes=True))
     world.git.commit({"a.yaml": configmap("a", x="1")})
-    people = write_people(tmp_path, PROJECT, ci="https://ci.test")
+    people = write_people(tmp_path, PROJECT, ci=ci, job_scopes=job_scopes)
     with serve_applications(tmp_path, world, people=people) as running:
         running.reconcile()
         reviewers = Reviewers(running, world)
@@ -109,6 +123,33 @@ def test_a_person_and_the_token_that_they_made_are_one(reviewers: Reviewers) -> 
     assert reviewers.approve(reviewers.person("8", "Ben")).json()["state"] == DriftState.APPROVED
     actors = [line["actor"] for line in reviewers.journal()]
     assert f"Ann ({ISSUER}|7)" in actors
+
+
+def test_a_ci_job_is_no_eye(tmp_path: Path) -> None:
+    """Whoever may change the job's repository would be the second person by it."""
+    with running_issuer() as issuer:
+        for reviewers in reviewers_of(
+            tmp_path, Remediation.REVIEW, ci=issuer.url, job_scopes=["approve"]
+        ):
+            server = reviewers.running.server
+            server.token(PROJECT)
+            job = bearer(job_token(server, issuer, PROJECT))
+            for who in (job, cookie_headers(sign_in(server, job["Authorization"][7:]))):
+                refused = reviewers.approve(who)
+                assert refused.status_code == 403
+                assert "is a CI job" in refused.json()["message"]
+            assert (
+                reviewers.approve(reviewers.person("7", "Ann")).json()["state"]
+                == DriftState.AWAITING
+            )
+            assert reviewers.approve(job).status_code == 403
+            assert reviewers.drift["state"] == DriftState.AWAITING
+            waiting = reviewers.http.get(
+                f"{HERE}/drifts", params={"waiting_for": "me"}, headers=job
+            )
+            assert waiting.json()["drifts"] == []
+            ben = reviewers.approve(reviewers.person("8", "Ben"))
+            assert ben.json()["state"] == DriftState.APPROVED
 
 
 def test_who_asked_for_it_cannot_approve_it_under_another_name(tmp_path: Path) -> None:

@@ -188,6 +188,37 @@ def test_an_unknown_issuer_is_not_even_asked(server: RunningServer, issuer: Issu
         assert other.asked == []
 
 
+def test_strangers_behind_the_same_proxy_keep_no_job_out(tmp_path: Path, issuer: Issuer) -> None:
+    limits = {"sign_in_rate": 0.1, "failure_rate": 0.1}
+    people = ci_file(tmp_path, issuer.url, *RULES)
+    with running_server(tmp_path, run=False, people=people, limits=limits) as server:
+        server.token("acme")
+        for _ in range(5):
+            exchange(server, "a.b.c")
+            exchange(server, issuer.token(**{**GITHUB, "ref": "refs/heads/other"}))
+        assert exchange(server, issuer.token(**GITHUB)).status_code == 201
+        assert exchange(server, issuer.token(**GITHUB)).status_code == 429, "one job, too often"
+        assert exchange(server, issuer.token(**GITLAB)).status_code == 201
+
+
+def test_an_audience_at_which_people_sign_in_is_refused_for_jobs(tmp_path: Path) -> None:
+    """A person's id token would be taken for a job's."""
+    url = "https://git.example.com"
+    people = {"claim": "groups", "value": "all", "project": "acme", "scopes": ["read"]}
+    provider = {"id": "own", "issuer": url, "client_id": AUDIENCE, "rules": [people]}
+    path = ci_file(tmp_path, url, RULES[0])
+    entries = json.loads(path.read_text())
+    path.write_text(json.dumps({**entries, "openid": [provider]}))
+    with (
+        pytest.raises(ConfigurationError, match="person's token would do for a job's"),
+        running_server(tmp_path, run=False, people=path),
+    ):
+        pass
+    path.write_text(json.dumps({**entries, "openid": [{**provider, "client_id": "page"}]}))
+    with running_server(tmp_path, run=False, people=path):
+        pass
+
+
 def test_a_jobs_token_can_sign_a_browser_in_no_longer_than_it_lives(
     server: RunningServer, issuer: Issuer
 ) -> None:

@@ -220,7 +220,7 @@ async def exchange_token(services: Services, request: Request) -> HttpResponse:
     if not rules or services.store.project(project) is None:
         raise HttpError(403, "scope_insufficient", _NO_RULE)
     name = _job_name(entry, claims)
-    job = Person(issuer=entry.issuer, subject=str(claims["sub"]), name=name)
+    job = Person(issuer=entry.issuer, subject=str(claims["sub"]), name=name, job=True)
     services.authorizer.limit_sign_ins(job.id)
     minted = tokens.mint(TokenKind.SDK.value, os.urandom(tokens.RANDOM_BYTES))
     ends = services.clock.now() + timedelta(seconds=min(rule.seconds for rule in rules))
@@ -234,6 +234,7 @@ async def exchange_token(services: Services, request: Request) -> HttpResponse:
             scopes={TokenScope(scope) for rule in rules for scope in rule.scopes},
             secret_hash=minted.secret_hash,
             expires_at=ends,
+            person=job,
             writer=Writer(manager=CI_MANAGER, actor=name, operation="create"),
         )
 

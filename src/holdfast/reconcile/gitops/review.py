@@ -48,7 +48,7 @@ from holdfast.core.gitops.window import window_state
 from holdfast.core.gitops.wording import describe_duplicate, describe_stale, shorten
 from holdfast.core.object_ref import ObjectRef
 from holdfast.core.ownership.ignore import concerns_security
-from holdfast.core.people import same_person
+from holdfast.core.people import parse_actor, same_person
 from holdfast.core.policy import DecisionAction
 from holdfast.core.quantity import format_seconds
 from holdfast.core.redact import credential_in, redact
@@ -760,7 +760,15 @@ def _check_comment(spec: DriftSpec, comment: str, *, needed: bool = False) -> No
 
 
 def _check_four_eyes(spec: DriftSpec, actor: str, involved: Collection[str]) -> None:
-    if spec.four_eyes and any(same_person(actor, each) for each in involved if each):
+    if not spec.four_eyes:
+        return
+    if parse_actor(actor).job:
+        raise PermissionDenied(
+            f"{actor} is a CI job, and four eyes are those of people: whoever wrote the job may "
+            "have made the change.",
+            hint="Have a reviewer approve it.",
+        )
+    if any(same_person(actor, each) for each in involved if each):
         raise PermissionDenied(
             f"{actor} asked for this or made the change, so somebody else has to approve it.",
             hint="Have another reviewer approve it.",

@@ -370,7 +370,11 @@ export function WorkloadDriftScreen({ id }) {
       <div><dt>Kind</dt><dd><${Kinds} kinds=${drift.kinds} /></dd></div>
       <div><dt>Workload</dt><dd><a href=${pathTo(project.value, "workloads", drift.slug)}>${drift.slug}</a></dd></div>
       <div><dt>First seen</dt><dd>${moment(drift.first_seen)}</dd></div>
-      ${drift.resolved_at && html`<div><dt>Resolved</dt><dd>${moment(drift.resolved_at)}: ${drift.resolution}</dd></div>`}
+      ${
+        drift.resolved_at
+          ? html`<div><dt>Resolved</dt><dd>${moment(drift.resolved_at)}: ${drift.resolution}</dd></div>`
+          : html`<div><dt>To put it back</dt><dd>${sentenceCase(costWords(drift.cost, "replica"))}.</dd></div>`
+      }
     </dl>
     <section aria-labelledby="differs"><h2 id="differs">What differs</h2><${DiffBar} />
       ${drift.fields.map((entry) => html`<${FieldDiff} key=${entry.path} entry=${entry} right="Declared" />`)}</section>

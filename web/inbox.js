@@ -226,7 +226,7 @@ function workloadCell(found, column) {
     case "age":
       return html`<${Age} at=${found.first_seen} />`;
     case "cost":
-      return "";
+      return found.resolved_at ? "" : html`<span title=${`To put it back: ${costWords(found.cost, "replica")}`}>${costShort(found.cost, "replica")}</span>`;
     default:
       return html`<${State} state=${found.resolved_at ? "resolved" : "detected"} />`;
   }

@@ -22,7 +22,7 @@ export interface GroupList { groups: CauseGroup[]; total: number }
 export interface Choice { choice: string; allowed: boolean; why_not?: string; effect: string; cost?: Cost }
 export interface Choices { drift: string; digest: string; plan?: string; choices: Choice[] }
 export interface CodifyPreview { possible: boolean; why_not?: string; title?: string; branch?: string; files?: string[]; patch?: string; secret?: boolean }
-export interface WorkloadDrift { id: string; project: string; slug: string; kinds: string[]; fields: Entry[]; first_seen: string; resolved_at?: string; resolution?: string }
+export interface WorkloadDrift { id: string; project: string; slug: string; kinds: string[]; fields: Entry[]; first_seen: string; resolved_at?: string; resolution?: string; cost?: Cost }
 export interface Hold {
   id: string; application: string; object?: ObjectName; reason: string; by: string; since: string; until: string; end: string;
   from_annotation?: boolean; changes?: { drift: string; object: string | ObjectName; fields: string[] }[];

@@ -149,17 +149,17 @@ function seconds(count) {
   return `${count >= 10 ? Math.round(count) : Number(count.toFixed(1)) || Number(count.toFixed(3))} s`;
 }
 
-/** @param {Cost | undefined} cost the same sentence as the command line's */
-export function costWords(cost) {
+/** @param {Cost | undefined} cost the same sentence as the command line's @param {string} unit what a workload runs as */
+export function costWords(cost, unit = "pod") {
   if (!cost) return "cost unknown";
   const pods = cost.pods ?? 0;
   const added = cost.added ?? 0;
   const parts = [];
-  if (cost.kind === "rolling") parts.push(`rolling restart of ${plural(pods, "pod")}`);
-  else if (cost.kind === "gap" && pods) parts.push(`restarts ${plural(pods, "pod")}, and none answers meanwhile`);
-  else if (cost.kind === "recreate") parts.push(`ends ${plural(pods, "pod")} before the first new one starts`);
-  if (added > 0) parts.push(`starts ${plural(added, "pod")}${pods ? " more" : ""}`);
-  if (added < 0) parts.push(`ends ${plural(-added, "pod")}${cost.kind === "gap" && !pods ? ", and none is left" : ""}`);
+  if (cost.kind === "rolling") parts.push(`rolling restart of ${plural(pods, unit)}`);
+  else if (cost.kind === "gap" && pods) parts.push(`restarts ${plural(pods, unit)}, and none answers meanwhile`);
+  else if (cost.kind === "recreate") parts.push(`ends ${plural(pods, unit)} before the first new one starts`);
+  if (added > 0) parts.push(`starts ${plural(added, unit)}${pods ? " more" : ""}`);
+  if (added < 0) parts.push(`ends ${plural(-added, unit)}${cost.kind === "gap" && !pods ? ", and none is left" : ""}`);
   const sentences = [parts.join(", ") || "restarts nothing"];
   const held = pods ? "beside the running ones" : "in all";
   const needs = (cost.devices ?? [])
@@ -171,15 +171,15 @@ export function costWords(cost) {
   return sentences.join("; ");
 }
 
-/** @param {Cost | undefined} cost one or two words for a row */
-export function costShort(cost) {
+/** @param {Cost | undefined} cost one or two words for a row @param {string} unit what a workload runs as */
+export function costShort(cost, unit = "pod") {
   if (!cost) return "unknown";
   if (cost.blocked) return "blocked";
   const pods = cost.pods ?? 0;
   if (cost.kind === "rolling") return `rolling ${pods}`;
   if (cost.kind === "gap") return "gap";
   if (cost.kind === "recreate") return `recreate ${pods}`;
-  return cost.added ? `${cost.added > 0 ? "+" : "−"}${Math.abs(cost.added)} pods` : "none";
+  return cost.added ? `${cost.added > 0 ? "+" : "−"}${Math.abs(cost.added)} ${unit}s` : "none";
 }
 
 /** @param {Entry[]} entries who wrote it, once each */

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import pytest
 from bench.page import FIRST_SCREENS, SCRIPT_BUDGET, STYLE_BUDGET, module_graph, packed_size
 from tests.support.browser import npm_file, skip_without_browser
 
@@ -113,15 +114,17 @@ COSTS = [
 ]
 
 
-def test_a_cost_is_said_as_the_command_line_says_it() -> None:
+@pytest.mark.parametrize("unit", ["pod", "replica"])
+def test_a_cost_is_said_as_the_command_line_says_it(unit: str) -> None:
     node = require_node()
     forms = [encode_record(reshape(CostForm, cost)) if cost else None for cost in COSTS]
     program = (
         f"import {{ costWords }} from {json.dumps((WEB / 'words.js').as_uri())};"
         f"const costs = {json.dumps(forms)};"
-        "console.log(JSON.stringify(costs.map((cost) => costWords(cost ?? undefined))));"
+        f"const said = costs.map((cost) => costWords(cost ?? undefined, {json.dumps(unit)}));"
+        "console.log(JSON.stringify(said));"
     )
     done = subprocess.run(
         [node, "--input-type=module", "-e", program], capture_output=True, text=True, check=True
     )
-    assert json.loads(done.stdout) == [describe_cost(cost) for cost in COSTS]
+    assert json.loads(done.stdout) == [describe_cost(cost, unit) for cost in COSTS]

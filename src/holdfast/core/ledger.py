@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from holdfast.core.cost import Cost
 from holdfast.core.drift import Cause, DriftedField, DriftKind
 from holdfast.core.live import Writer
 from holdfast.core.names import WorkloadId
@@ -41,6 +42,9 @@ class DriftRecord:
     resolution: str | None = None
     """`reconciled`, `reverted`, `declared`, `healed`, `superseded` or `deleted`; None while
     open. Superseded: the replica was stopped or replaced, or ended with its server."""
+    cost: Cost | None = None
+    """What putting it back would do to the replicas that answer now, by the word of the target at
+    this moment, so it is never stored; None of what ended, and where nobody can tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

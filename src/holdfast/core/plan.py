@@ -13,12 +13,13 @@ from typing import Generic, Protocol, TypeVar
 
 from holdfast.core.cost import NO_COST, Cost, CostKind
 from holdfast.core.diff import same_value
-from holdfast.core.drift import Drift, DriftedField, DriftKind, Situation
+from holdfast.core.drift import Drift, DriftedField, DriftKind, Situation, find_drift
 from holdfast.core.errors import StalePlan
 from holdfast.core.live import Absent, Live, Observation, Unknown, Writer
 from holdfast.core.names import WorkloadId
 from holdfast.core.normalize import WORKLOAD_RULES
 from holdfast.core.tree import Fields, Tree, digest, json_pointer
+from holdfast.core.workload import Desired
 
 
 class Action(StrEnum):
@@ -145,11 +146,19 @@ AMOUNT_FIELDS = ("replicas", "autoscaling", "execution_policy", "execution_polic
 START_FIELDS = ({"command"}, {"image", "args"})
 """Fields that say what is started. The two groups exclude each other."""
 
+UNWRITTEN_KINDS = frozenset({DriftKind.RESOURCE, DriftKind.RUNTIME})
+"""Drift that no write puts back: a replica is started, and told what to serve."""
+
 
 def make_plan(drifts: Iterable[Drift]) -> Plan:
     """Turn drift into steps, ordered by workload. Raises nothing and reads nothing."""
     steps = [_step(drift) for drift in drifts if drift.situation is not Situation.UNKNOWN]
     return Plan(steps=tuple(sorted(steps, key=lambda step: step.id)))
+
+
+def step_back(live: Live, declared: Fields) -> Step:
+    """The step that writes a workload as it was declared last."""
+    return _step(find_drift(desired=Desired(id=live.id, fields=declared), live=live))
 
 
 def delete_plan(live: Live) -> Plan:
@@ -227,8 +236,7 @@ def _step(drift: Drift) -> Step:
         dict.fromkeys(
             field.change.path[0]
             for field in drift.fields
-            # A replica is started, and told what to serve, not written.
-            if field.kind not in (DriftKind.RESOURCE, DriftKind.RUNTIME)
+            if field.kind not in UNWRITTEN_KINDS
         )
     )
     write = _fields_to_write(names, desired=drift.desired.fields, live=live.fields)

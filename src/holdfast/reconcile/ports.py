@@ -117,7 +117,11 @@ class ControlTarget(Target, Protocol):
     async def drifts(
         self, project: str, *, slug: str | None = None, include_resolved: bool = False
     ) -> Sequence[DriftRecord]:
-        """Return the ledger's drifts, newest first."""
+        """Return the ledger's drifts, newest first.
+
+        Each that is open says what putting it back costs, as far as that is known in time; how
+        many there are does not change how often the world is asked for it.
+        """
 
     async def history(
         self, project: str, *, slug: str | None = None, limit: int = 100

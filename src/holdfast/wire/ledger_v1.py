@@ -11,7 +11,7 @@ from holdfast.core.ledger import DriftEntry, DriftRecord, HistoryEntry
 from holdfast.core.live import Phase, Writer
 from holdfast.core.names import WorkloadId
 from holdfast.wire.decode import as_fields, reshape
-from holdfast.wire.plan_v1 import WriterForm
+from holdfast.wire.plan_v1 import CostForm, WriterForm, cost_from_json
 
 
 class DriftEntryForm(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -38,6 +38,8 @@ class DriftForm(msgspec.Struct, kw_only=True, omit_defaults=True):
     first_seen: datetime
     resolved_at: datetime | None = None
     resolution: str | None = None
+    # What putting it back costs; left out where nobody can tell.
+    cost: CostForm | None = None
 
 
 class DriftListForm(msgspec.Struct, kw_only=True):
@@ -86,6 +88,7 @@ def drift_to_json(drift: DriftRecord) -> DriftForm:
         first_seen=drift.first_seen,
         resolved_at=drift.resolved_at,
         resolution=drift.resolution,
+        cost=reshape(CostForm, drift.cost) if drift.cost else None,
     )
 
 
@@ -99,6 +102,7 @@ def drift_from_json(form: DriftForm) -> DriftRecord:
         first_seen=form.first_seen,
         resolved_at=form.resolved_at,
         resolution=form.resolution,
+        cost=cost_from_json(form.cost),
     )
 
 

@@ -6,14 +6,16 @@ What every target promises is in tests/contracts; here is what only a cluster ha
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from aiohttp import web
-from tests.adapters.kubernetes.harness import api_for, serving
+from tests.adapters.kubernetes.harness import Answer, api_for, serving
 from tests.support.cluster import Cluster
 from tests.support.cluster_fixtures import create_inference_service, edit, write_service_status
 
@@ -607,5 +609,108 @@ def test_logs_that_are_followed_go_on_without_repeating_a_line() -> None:
             assert sorted(seen[1:]) == sorted(
                 f"{pod}: more {pod}" for pod in LOGS for _ in range(2)
             )
+
+    asyncio.run(story())
+
+
+def drifted_service(name: str, **spec: Any) -> dict[str, Any]:
+    """A service that was declared with one model and is written with another."""
+    fields = declared(name, replicas=2).fields
+    metadata = {
+        **SERVICE["metadata"],
+        "name": name,
+        "uid": f"uid-{name}",
+        "annotations": {"holdfast.dev/declared": json.dumps(fields)},
+    }
+    written = {"modelRef": "other", "backend": "vllm", "replicas": 2, **spec}
+    return {**SERVICE, "metadata": metadata, "spec": written}
+
+
+def ready_pod(workload: str, seconds: int) -> dict[str, Any]:
+    created = datetime(2026, 1, 1, tzinfo=UTC)
+    ready = {"type": "Ready", "status": "True",
+             "lastTransitionTime": (created + timedelta(seconds=seconds)).isoformat()}  # fmt: skip
+    labels = {"holdfast.dev/workload": workload}
+    return {
+        "metadata": {"name": workload, "labels": labels, "creationTimestamp": created.isoformat()},
+        "status": {"conditions": [ready]},
+    }
+
+
+def api_server(
+    services: list[dict[str, Any]], pods: list[dict[str, Any]], asked: list[str]
+) -> Answer:
+    """As much of an API server as a list of drifts needs; notes each list that it gives."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if request.path in ("/apis/holdfast.dev/v1alpha1", "/api/v1"):
+            names = {"Pod": "pods", "Node": "nodes", "InferenceService": "inferenceservices"}
+            rows = [
+                {"name": plural, "kind": kind, "namespaced": kind != "Node", "verbs": []}
+                for kind, plural in names.items()
+            ]
+            return web.json_response({"resources": rows})
+        what = request.path.rsplit("/", 1)[-1]
+        asked.append(what)
+        items = {"inferenceservices": services, "pods": pods}.get(what, [])
+        return web.json_response(PODS | {"items": items})
+
+    return answer
+
+
+def test_what_drifts_cost_is_asked_once_however_many_there_are() -> None:
+    asked: list[str] = []
+    gpu = {"resources": {"gpu": 1}}
+    services = [drifted_service(f"bot-{number}", **gpu) for number in range(30)]
+    pods = [ready_pod("bot-3", 41), ready_pod("bot-4", 7), ready_pod("elsewhere", 1)]
+
+    async def story() -> None:
+        async with serving(api_server(services, pods, asked)) as url, api_for(url) as api:
+            opened = KubernetesTarget(api, writer=OURS, clock=SystemClock(), namespace="shop")
+            costs = {each.workload.slug: each.cost for each in await opened.drifts("acme")}
+            assert len(costs) == 30
+            for slug, cost in costs.items():
+                assert cost is not None
+                assert (cost.kind, cost.pods) == (CostKind.ROLLING, 2)
+                assert cost.cold_start == {"bot-3": 41.0, "bot-4": 7.0}.get(slug)
+
+    asyncio.run(story())
+    assert sorted(asked) == ["inferenceservices", "nodes", "pods", "pods"]
+
+
+def test_a_drift_costs_what_writing_the_declaration_would_do_to_pods() -> None:
+    spoilt = drifted_service("spoilt")
+    spoilt["metadata"]["annotations"]["holdfast.dev/declared"] = '{"replicas": "many"}'
+    services = [
+        drifted_service("fewer", modelRef="m", replicas=5),
+        drifted_service("other"),
+        spoilt,
+    ]
+    asked: list[str] = []
+
+    async def story() -> None:
+        async with serving(api_server(services, [], asked)) as url, api_for(url) as api:
+            opened = KubernetesTarget(api, writer=OURS, clock=SystemClock(), namespace="shop")
+            costs = {each.workload.slug: each.cost for each in await opened.drifts("acme")}
+        assert costs == {
+            "fewer": Cost(kind=CostKind.NONE, added=-3),
+            "other": Cost(kind=CostKind.ROLLING, pods=2),
+            "spoilt": None,
+        }
+
+    asyncio.run(story())
+
+
+def test_a_cost_that_is_not_known_in_time_keeps_no_drift_from_being_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("holdfast.adapters.kubernetes.target.COST_SECONDS", 0.0)
+
+    async def story() -> None:
+        answer = api_server([drifted_service("chat")], [], [])
+        async with serving(answer) as url, api_for(url) as api:
+            opened = KubernetesTarget(api, writer=OURS, clock=SystemClock(), namespace="shop")
+            (drift,) = await opened.drifts("acme")
+            assert (drift.workload.slug, drift.cost) == ("chat", None)
 
     asyncio.run(story())

@@ -104,10 +104,16 @@ def test_drift_is_listed_shown_and_remembered(holdfast: Holdfast, moved: str) ->
     assert shown.startswith(f"{moved}  default/support-bot  configuration drift, open\n")
     assert "model  llama-tiny  llama-3.1-8b  configuration  curl (ops)\n" in shown
     assert "Evidence for model: update by curl" in shown
+    assert shown.endswith("\nPutting it back: cost unknown.\n")  # nobody here knows what runs
+    assert "  Putting it back: cost unknown.\n" in holdfast("drift", "explain", moved).out
+    head, row, *_ = holdfast("drift", "list", "-o", "wide").out.splitlines()
+    assert (head.split()[-1], row.split()[-1]) == ("COST", "unknown")
     assert holdfast("ensure", "-f", "chat.yaml").out.startswith("~ default/support-bot  updated")
     assert holdfast("drift", "list").out == "No drift.\n"
     past = json.loads(holdfast("drift", "history", "support-bot", "-o", "json").out)
     assert [each["resolution"] for each in past["items"]] == ["reconciled"]
+    ended = holdfast("drift", "history", "support-bot", "-o", "wide").out.splitlines()[1]
+    assert ended.split()[-2:] == ["reconciled", "-"]
 
 
 def test_an_unknown_drift_is_an_error(holdfast: Holdfast) -> None:

@@ -220,8 +220,10 @@ def test_delete_asks_on_a_terminal(applied: Path) -> None:
     terminal.type("n\r")
     assert terminal.end() == 0
     assert "Nothing was changed." in terminal.seen
+    assert "  default/support-bot: cost unknown" in terminal.seen
     assert holdfast("status", "-o", "name").stdout == "default/support-bot\n"
-    terminal = Terminal("delete", "support-bot")
+    terminal = Terminal("delete", "support-bot", "absent")
+    terminal.read_until("default/absent: it is not there")
     terminal.read_until("Delete? [y/N]")
     terminal.type("y\r")
     assert terminal.end() == 0

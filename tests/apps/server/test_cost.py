@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import msgspec
 import pytest
 from aiohttp import web
 from click.testing import CliRunner
@@ -24,10 +25,11 @@ from holdfast.adapters.http.client import HttpClient
 from holdfast.adapters.http.target import RemoteTarget
 from holdfast.adapters.http.transports import AsyncTransport
 from holdfast.apps.cli.main import cli
-from holdfast.core.cost import NO_COST, Cost, CostKind
+from holdfast.core.cost import NO_COST, Cost, CostKind, describe_cost
 from holdfast.core.errors import HoldfastError
 from holdfast.core.names import WorkloadId
 from holdfast.core.plan import Action, with_cost
+from holdfast.wire.plan_v1 import CostForm, cost_from_json
 
 COMMAND = shlex.join(echo_command())
 SPEC = WorkloadSpec(
@@ -106,6 +108,54 @@ def test_every_door_says_the_same(
     assert "update: `rolling restart of 2 replicas; last cold start" in ran.stdout
     ran = CliRunner().invoke(cli, ["ensure", "-f", "bot.yaml", "--on-drift", "dry-run"])
     assert "update: rolling restart of 2 replicas; last cold start" in ran.stdout
+
+
+def test_drift_is_told_with_what_putting_it_back_costs_by_every_door(
+    mgmt: ManagementClient, server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = server.token()
+    curl = {**bearer(token), "User-Agent": "curl/8.1"}
+    uid = mgmt.get("bot").uid
+    with httpx2.Client(base_url=server.url, headers=curl, trust_env=False) as http:
+        sent = {"execution_policy": "fixed", "execution_policy_config": {"replicas": 1}}
+        http.patch(f"/api/workloads/{uid}", json=sent).raise_for_status()
+        (listed,) = http.get("/api/projects/acme/drift").json()["drifts"]
+        assert http.get(f"/api/projects/acme/drift/{listed['id']}").json() == listed
+    (drift,) = mgmt.drifts()
+    assert drift.cost == cost_from_json(msgspec.convert(listed["cost"], CostForm))
+    assert (listed["cost"]["kind"], listed["cost"]["added"]) == ("none", 1)
+    assert mgmt.plan(SPEC).steps[0].cost == drift.cost
+
+    monkeypatch.setenv("HOLDFAST_URL", server.url)
+    monkeypatch.setenv("HOLDFAST_TOKEN", token)
+    monkeypatch.setenv("HOLDFAST_PROJECT", "acme")
+    said = f"Putting it back: {describe_cost(drift.cost, 'replica')}."
+    for verb in ("show", "explain"):
+        assert said in CliRunner().invoke(cli, ["drift", verb, drift.id]).stdout
+    wide = CliRunner().invoke(cli, ["drift", "list", "-o", "wide"]).stdout
+    assert wide.splitlines()[0].endswith("COST")
+    assert wide.splitlines()[1].endswith(listed["cost"]["kind"])
+    ran = CliRunner().invoke(cli, ["drift", "list", "-o", "json"])
+    assert json.loads(ran.stdout)["items"][0]["cost"] == listed["cost"]
+
+    mgmt.ensure(SPEC)
+    (ended, *_) = mgmt.drifts(include_resolved=True)
+    assert (ended.id, ended.cost) == (drift.id, None)
+
+
+def test_a_deletion_is_planned_with_what_it_costs_and_carried_out_as_planned(
+    mgmt: ManagementClient,
+) -> None:
+    doomed = replace(SPEC, name="doomed", slug="doomed", replicas=1)
+    assert not mgmt.plan_delete("doomed")
+    mgmt.ensure(doomed)
+    mgmt.wait_until_ready("doomed", timeout=60, silent=True)
+    plan = mgmt.plan_delete("doomed")
+    assert plan.steps[0].cost is not None
+    assert (plan.steps[0].cost.kind, plan.steps[0].cost.added) == (CostKind.GAP, -1)
+    assert mgmt.get("doomed").id.slug == "doomed"
+    assert mgmt.apply(plan) == [None]
+    assert not mgmt.plan_delete("doomed")
 
 
 def test_a_server_of_an_earlier_version_is_sent_no_cost_and_leaves_it_unknown() -> None:

@@ -13,7 +13,7 @@ import builtins  # `list` is a method here
 import copy
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -26,7 +26,13 @@ from holdfast.adapters.kubernetes.connection import KubeConnection
 from holdfast.adapters.kubernetes.kubeconfig import load_config
 from holdfast.adapters.kubernetes.objects import Object, uid_of, version_of
 from holdfast.adapters.kubernetes.pod_logs import read_logs
-from holdfast.adapters.kubernetes.target_history import EventHistory, healed_drifts, open_drifts
+from holdfast.adapters.kubernetes.target_history import (
+    EventHistory,
+    healed_drifts,
+    open_drifts,
+    reported_drifts,
+    written_drift,
+)
 from holdfast.adapters.kubernetes.target_objects import (
     DECLARED_ANNOTATION,
     LAST_WRITE_ANNOTATION,
@@ -57,7 +63,13 @@ from holdfast.core.ledger import DriftRecord, HistoryEntry
 from holdfast.core.live import Absent, Live, Phase, Progress, Writer
 from holdfast.core.names import WorkloadId
 from holdfast.core.normalize import normalize_workload
-from holdfast.core.plan import Action, Step, declared_after_write, fields_after_write
+from holdfast.core.plan import (
+    Action,
+    Step,
+    declared_after_write,
+    fields_after_write,
+    step_back,
+)
 from holdfast.core.service.spec import API_VERSION, KIND, InferenceService
 from holdfast.core.tree import Fields, Tree, digest, json_pointer
 from holdfast.core.workload import Desired
@@ -302,18 +314,47 @@ class KubernetesTarget:
         now = self._clock.now()
         async with self._limit():
             records: list[DriftRecord] = []
+            written: dict[str, WorkloadObject] = {}
             for item in await self._items(project, slug):
                 try:
                     found = read_workload_object(item)
                 except ValidationError:  # the list of workloads says what is wrong with it
                     continue
-                records += open_drifts(found, now)
+                if drift := written_drift(found, now):
+                    records.append(drift)
+                    written[drift.id] = found
+                records += reported_drifts(found, now)
                 if include_resolved:
                     records += healed_drifts(found)
             if include_resolved:
                 namespace = self.namespace_of(project)
                 records += await self._ledger.list_resolved(namespace, project, slug=slug)
+        costs = await self._costs_of_drifts(written)
+        records = [replace(each, cost=costs.get(each.id, each.cost)) for each in records]
         return sorted(records, key=lambda record: record.first_seen, reverse=True)
+
+    async def _costs_of_drifts(
+        self, written: Mapping[str, WorkloadObject]
+    ) -> dict[str, Cost | None]:
+        """Say what it costs to write each workload of one namespace as declared, by the id of its
+        drift, as far as that is known in time. What starts took is asked once for all."""
+        known: dict[str, Cost | None] = {}
+        if not written:
+            return known
+        with suppress(HoldfastError, TimeoutError):
+            async with asyncio.timeout(COST_SECONDS), self._limit():
+                services = [found.service for found in written.values()]
+                cold_starts = await self._costs.cold_starts(services)
+                for id, found in written.items():
+                    with suppress(ValidationError):  # what was declared can be spoilt
+                        step = step_back(found.live, found.declared or {})
+                        known[id] = await self._costs.cost_of_service(
+                            found.service,
+                            self._service_after(step, found),
+                            cold_starts=cold_starts,
+                        )
+                    await asyncio.sleep(0)  # to render takes a while; others, and the time, count
+        return known
 
     async def history(
         self, project: str, *, slug: str | None = None, limit: int = 100
@@ -465,7 +506,7 @@ class KubernetesTarget:
         resolution = "reconciled" if before.declared == after.declared else "declared"
         for record in open_drifts(before, now):
             if record.id not in open_still:
-                ended = replace(record, resolved_at=now, resolution=resolution)
+                ended = replace(record, resolved_at=now, resolution=resolution, cost=None)
                 await self._ledger.record_event(
                     after.item, "resolved", f"drift {record.id} {resolution}", drift=ended
                 )

@@ -61,22 +61,28 @@ class _EventDetails(msgspec.Struct, omit_defaults=True):
 
 def open_drifts(found: WorkloadObject, now: datetime) -> list[DriftRecord]:
     """Say how one workload differs from its declaration, and what the operator found drifted."""
+    written = written_drift(found, now)
+    return [*([written] if written else []), *reported_drifts(found, now)]
+
+
+def reported_drifts(found: WorkloadObject, now: datetime) -> list[DriftRecord]:
+    """Say what the operator found drifted: on the objects it keeps, and in what pods do."""
     return [
-        *_workload_drifts(found, now),
         *_object_drifts(found, now),
         *_runtime_drifts(found, now),
         *_hardware_drifts(found, now),
     ]
 
 
-def _workload_drifts(found: WorkloadObject, now: datetime) -> Iterable[DriftRecord]:
+def written_drift(found: WorkloadObject, now: datetime) -> DriftRecord | None:
+    """Say how what is written differs from the declaration."""
     if found.declared is None:
-        return
+        return None
     live = found.live
     drift = find_drift(desired=Desired(id=live.id, fields=found.declared), live=live)
     written = [each for each in drift.fields if each.kind is not DriftKind.RUNTIME]
     if not written:
-        return
+        return None
     entries = tuple(
         drift_entry_of(
             each, f"written by {each.writer}" if each.writer else "no writer is recorded"
@@ -84,7 +90,7 @@ def _workload_drifts(found: WorkloadObject, now: datetime) -> Iterable[DriftReco
         for each in written
     )
     times = [each.writer.at for each in written if each.writer and each.writer.at]
-    yield DriftRecord(
+    return DriftRecord(
         id=_drift_id(live.uid, [[entry.path, entry.live] for entry in entries]),
         workload=live.id,
         kinds=tuple(kind for kind in drift.kinds if kind is not DriftKind.RUNTIME),

@@ -168,7 +168,7 @@ class MemoryTarget:
     """By slug, its log."""
     refused: Callable[[Desired], Sequence[Problem]] | None = None
     costs: dict[str, Cost] = field(default_factory=dict)
-    """By slug, what a step costs; unknown where none is given."""
+    """By slug, what a step costs, and putting its drift back; unknown where none is given."""
     _workloads: dict[WorkloadId, Live] = field(default_factory=dict)
     _outcomes: dict[str, _RememberedOutcome] = field(default_factory=dict)
     _faults: list[_Fault] = field(default_factory=list)
@@ -233,7 +233,11 @@ class MemoryTarget:
         """Return the ledger's drifts, newest first."""
         with self._lock:
             self._fail()
-            return self._ledger.drifts(project, slug=slug, include_resolved=include_resolved)
+            found = self._ledger.drifts(project, slug=slug, include_resolved=include_resolved)
+            return [
+                each if each.resolved_at else replace(each, cost=self.costs.get(each.workload.slug))
+                for each in found
+            ]
 
     async def history(
         self, project: str, *, slug: str | None = None, limit: int = 100

@@ -6,6 +6,7 @@ Used by the SDK on a laptop and by the server, which adds the `WorkloadRuntime` 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import msgspec
@@ -19,7 +20,7 @@ from holdfast.core.errors import Conflict, NotFound, Problem, WorkloadFailed
 from holdfast.core.ledger import DriftRecord, HistoryEntry
 from holdfast.core.live import Absent, Live, Phase, Progress, Status, Writer
 from holdfast.core.names import WorkloadId
-from holdfast.core.plan import Action, Step, fields_after_write
+from holdfast.core.plan import UNWRITTEN_KINDS, Action, Step, fields_after_write, step_back
 from holdfast.core.tree import Fields, digest
 from holdfast.core.workload import Desired
 from holdfast.reconcile.ports import reused_key_error
@@ -105,9 +106,11 @@ class StoreTarget:
 
     async def cost(self, step: Step) -> Cost | None:
         """Say what a step does to the processes that run."""
+        return self._cost_of(step, self._store.record(step.id))
+
+    def _cost_of(self, step: Step, record: WorkloadRecord | None) -> Cost | None:
         if self._cost is None:
             return None
-        record = self._store.record(step.id)
         if (step.uid, step.version) != ((record.uid, record.version) if record else (None, None)):
             return None
         after = fields_after_write(record.fields if record else {}, step.write)
@@ -135,7 +138,19 @@ class StoreTarget:
         self, project: str, *, slug: str | None = None, include_resolved: bool = False
     ) -> Sequence[DriftRecord]:
         """Return the ledger's drifts, newest first."""
-        return self._store.drifts(project, slug=slug, include_resolved=include_resolved)
+        found = self._store.drifts(project, slug=slug, include_resolved=include_resolved)
+        return [self.add_cost(each) for each in found]
+
+    def add_cost(self, drift: DriftRecord) -> DriftRecord:
+        """Say of an open drift of what is written what it costs to write it as declared."""
+        written = not UNWRITTEN_KINDS.intersection(drift.kinds)
+        if self._cost is None or drift.resolved_at is not None or not written:
+            return drift
+        record = self._store.record(drift.workload)
+        if record is None or record.declared is None:
+            return drift
+        step = step_back(record.live(Status()), record.declared)
+        return replace(drift, cost=self._cost_of(step, record))
 
     async def history(
         self, project: str, *, slug: str | None = None, limit: int = 100

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import click
 
 from holdfast.apps.cli import options
@@ -9,8 +11,12 @@ from holdfast.apps.cli.group import Verb
 from holdfast.apps.cli.inputs import load_specs
 from holdfast.apps.cli.session import Session
 from holdfast.apps.cli.views.text import count
+from holdfast.core.cost import describe_cost
 from holdfast.core.errors import report_changes
 from holdfast.core.names import WorkloadId
+
+PRICED = 20
+"""Of how many workloads the cost is asked before the question."""
 
 
 @click.command(
@@ -37,7 +43,7 @@ def command(
 ) -> None:
     """Delete workloads: their processes are stopped, their record goes, their history stays.
 
-    Asks first on a terminal. Elsewhere it needs --yes, and ends with exit code 3 without it.
+    Asks first on a terminal, and says what each costs. Elsewhere it needs --yes, and ends with exit code 3 without it.
     """
     if bool(workloads) == bool(paths):
         ctx.fail("Give either the names of workloads or -f.")
@@ -49,6 +55,8 @@ def command(
     names = ", ".join(map(str, ids))
     if not yes and screen.interactive:
         screen.info(f"This stops and deletes {names} in {session.connected_to}.")
+        for line in _describe_costs(session, ids):
+            screen.info(line)
     if not yes and not session.confirm(
         "Delete?",
         action=f"Deleting {count(len(ids), 'workload')}",
@@ -73,3 +81,14 @@ def command(
     elif screen.output in ("json", "yaml"):
         screen.document("DeleteResult", {"workloads": items})
     screen.next("holdfast status")
+
+
+def _describe_costs(session: Session, ids: Sequence[WorkloadId]) -> Iterator[str]:
+    """Say of each workload what deleting it costs, as far as the target knows."""
+    with session.client() as client:
+        for id in ids[:PRICED]:
+            plan = client.plan_delete(id.slug, project=id.project)
+            cost = describe_cost(plan.steps[0].cost, "replica") if plan else "it is not there"
+            yield f"  {id}: {cost}"
+    if (left := len(ids) - PRICED) > 0:
+        yield f"  What the other {left} cost was not asked."

@@ -230,6 +230,20 @@ class ManagementApi:
             return True
         raise Conflict(f"Workload {where} was changed {DELETE_ATTEMPTS} times while being deleted.")
 
+    async def plan_delete(
+        self, workload_slug: str, *, project: str | None = None, timeout: float | None = None
+    ) -> Plan:
+        """Say what `delete` would do, and what that costs; nothing where nothing is there.
+
+        Changes nothing. `apply` carries it out, as long as the workload is as it was seen here.
+        """
+        where = self._calls.workload_id(workload_slug, project)
+        target = self._calls.for_call(timeout)
+        live = await target.observe(where)
+        if isinstance(live, Absent):
+            return Plan(steps=())
+        return await reconciler.add_costs(target, delete_plan(live))
+
     async def list(
         self, *, project: str | None = None, timeout: float | None = None
     ) -> builtins.list[Live]:

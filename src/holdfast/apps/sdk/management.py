@@ -135,6 +135,7 @@ class ManagementClient(BaseManagementClient):
     ensure = blocking(ManagementApi.ensure)
     ensure_all = blocking(ManagementApi.ensure_all)
     plan = blocking(ManagementApi.plan)
+    plan_delete = blocking(ManagementApi.plan_delete)
     apply = blocking(ManagementApi.apply)
     get = blocking(ManagementApi.get)
     list = blocking(ManagementApi.list)

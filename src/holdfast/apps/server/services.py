@@ -122,6 +122,10 @@ class Services:
         """Return where workloads are kept, writing as the given writer."""
         if self.cluster is not None:
             return self.cluster.target(writer)
+        return self.store_target(writer)
+
+    def store_target(self, writer: Writer) -> StoreTarget:
+        """Return this server's own store, whose workloads its runner runs."""
         return StoreTarget(
             self.store,
             writer=writer,

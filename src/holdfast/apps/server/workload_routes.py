@@ -35,6 +35,7 @@ from holdfast.core.workload import Desired, desired_of
 from holdfast.reconcile import reconciler
 from holdfast.wire.decode import reshape
 from holdfast.wire.ledger_v1 import (
+    DriftForm,
     DriftListForm,
     HistoryListForm,
     ProgressForm,
@@ -411,7 +412,13 @@ async def list_workload_drifts(services: Services, request: Request) -> HttpResp
     found = services.store.drifts(
         request.params["project"], slug=slug, include_resolved=every, limit=limit
     )
-    return json_response(DriftListForm(drifts=[drift_to_json(each) for each in found]))
+    target = services.store_target(request.writer("read"))
+    forms: list[DriftForm] = []
+    for count, each in enumerate(found, 1):
+        forms.append(drift_to_json(target.add_cost(each)))
+        if count % LIST_SLICE == 0:
+            await asyncio.sleep(0)
+    return json_response(DriftListForm(drifts=forms))
 
 
 def read_drift_query(request: Request) -> tuple[bool, str | None, int]:
@@ -429,7 +436,8 @@ async def get_workload_drift(services: Services, request: Request) -> HttpRespon
     found = services.store.drift(request.params["project"], request.params["id"])
     if found is None:
         raise not_found_error()
-    return json_response(drift_to_json(found))
+    priced = services.store_target(request.writer("read")).add_cost(found)
+    return json_response(drift_to_json(priced))
 
 
 async def list_workload_history(services: Services, request: Request) -> HttpResponse:

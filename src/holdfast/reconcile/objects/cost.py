@@ -7,7 +7,7 @@ twice a minute, and only for a change that starts pods which ask for devices.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from holdfast.core.capacity import ClusterCapacity, read_capacity
@@ -27,7 +27,7 @@ from holdfast.core.ownership.canonical import value_at
 from holdfast.core.ownership.delegated import FieldClass
 from holdfast.core.ownership.object_diff import ObjectDiff
 from holdfast.core.ownership.signals import FieldDrift, Signal
-from holdfast.core.service.children import Facts, manifests, selector
+from holdfast.core.service.children import WORKLOAD_LABEL, Facts, manifests, selector
 from holdfast.core.service.service_cost import service_cost
 from holdfast.core.service.spec import API_VERSION, KIND, InferenceService
 from holdfast.core.tree import Fields, Path, Tree
@@ -90,14 +90,36 @@ class CostEstimator:
         return create_cost(item, basis) if live is None else delete_cost(item)
 
     async def cost_of_service(
-        self, before: InferenceService | None, after: InferenceService | None
+        self,
+        before: InferenceService | None,
+        after: InferenceService | None,
+        *,
+        cold_starts: Mapping[str, float] | None = None,
     ) -> Cost | None:
-        """What it costs to have one InferenceService in place of another, or of none."""
+        """What it costs to have one InferenceService in place of another, or of none.
+
+        `cold_starts` is what was asked for many services at once; without it, it is asked here.
+        """
         service = after or before
         if service is None:
             return None
-        basis = await self._basis_of_service(service)
+        basis = await self._basis_of_service(service, cold_starts)
         return service_cost(before, after, basis)
+
+    async def cold_starts(self, services: Sequence[InferenceService]) -> dict[str, float]:
+        """How long the last start of each service of one namespace took, by its name, as far as
+        it is known; with one request, however many they are."""
+        names = {each.name for each in services}
+        if not names:
+            return {}
+        labels = f"{WORKLOAD_LABEL}={services[0].name}" if len(names) == 1 else WORKLOAD_LABEL
+        pods: dict[str, list[Fields]] = {name: [] for name in names}
+        for pod in await self._pods(services[0].namespace, labels):
+            name = value_at(pod, ("metadata", "labels", WORKLOAD_LABEL))
+            if isinstance(name, str) and name in pods:
+                pods[name].append(pod)
+        took = {name: cold_start_of(of) for name, of in pods.items()}
+        return {name: seconds for name, seconds in took.items() if seconds is not None}
 
     async def _basis(
         self, ref: ObjectRef, item: Fields, live: Fields | None, *, count_free: bool
@@ -115,7 +137,9 @@ class CostEstimator:
             cold_start=await self._cold_start(ref.namespace, labels),
         )
 
-    async def _basis_of_service(self, service: InferenceService) -> CostBasis:
+    async def _basis_of_service(
+        self, service: InferenceService, cold_starts: Mapping[str, float] | None = None
+    ) -> CostBasis:
         try:
             service.validate()
         except ValidationError:
@@ -123,18 +147,24 @@ class CostEstimator:
         wants = any(requested_devices(pod_spec_of(each)) for each in manifests(service, Facts()))
         return CostBasis(
             capacity=await self._read_capacity() if wants else None,
-            cold_start=await self._cold_start(service.namespace, dict(selector(service.name))),
+            cold_start=await self._cold_start(service.namespace, dict(selector(service.name)))
+            if cold_starts is None
+            else cold_starts.get(service.name),
         )
 
     async def _cold_start(self, namespace: str, labels: Tree) -> float | None:
         if not isinstance(labels, dict) or not labels:
             return None
         chosen = ",".join(f"{name}={value}" for name, value in sorted(labels.items()))
-        scope = Scope(api_version="v1", kind="Pod", namespace=namespace, labels=chosen)
+        return cold_start_of(await self._pods(namespace, chosen))
+
+    async def _pods(self, namespace: str, labels: str) -> Sequence[Fields]:
+        """Read pods; none where we may not, or nobody answers."""
+        scope = Scope(api_version="v1", kind="Pod", namespace=namespace, labels=labels)
         try:
-            return cold_start_of((await self._client.list(scope)).items)
+            return (await self._client.list(scope)).items
         except HoldfastError:
-            return None
+            return ()
 
     async def _read_capacity(self) -> ClusterCapacity | None:
         """Read every node and pod; None where we may not, or nobody answers."""

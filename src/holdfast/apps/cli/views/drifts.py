@@ -21,6 +21,7 @@ from holdfast.apps.cli.views.output import (
     show_unified_diff,
 )
 from holdfast.apps.cli.views.text import age, count, format_table, format_time, one_line
+from holdfast.core.cost import describe_cost
 from holdfast.core.drift import Cause
 from holdfast.core.ledger import DriftEntry, DriftRecord
 from holdfast.core.live import Writer
@@ -56,6 +57,7 @@ _RESOLUTION_TEXTS = {
 _REPLICAS_PATH = "/replicas/"
 """Where drift of a process lies: what it should do and what became of it, and no field."""
 _HEADS = ["ID", "WORKLOAD", "KIND", "FIELDS", "BY", "CAUSE", "AGE", "STATE"]
+_WIDE_HEADS = ["COST"]
 _CAUSE_HEADS = ["CAUSE", "DRIFTS", "TYPE", "FIRST SEEN", "EXAMPLE"]
 _WRITER_IN_REPORT = r"(?:^|\. )(\S+(?: \S+)?) changed "
 """Who changed something, in the operator's sentences."""
@@ -65,7 +67,9 @@ def show_drifts(
     screen: Screen, drifts: Sequence[DriftRecord], *, now: datetime, certain: bool = True
 ) -> None:
     """Write a list of drifts as asked. `certain` is False where there may be others."""
-    table = format_table(_HEADS, [_row(each, now) for each in drifts])
+    wide = screen.output == "wide"
+    rows = [_row(each, now) + (_wide_cells(each) if wide else []) for each in drifts]
+    table = format_table([*_HEADS, *(_WIDE_HEADS if wide else [])], rows)
     none = "No drift." if certain else "No drift is known."
     show_list(
         screen,
@@ -122,6 +126,16 @@ def show_drift(screen: Screen, drift: DriftRecord, *, now: datetime) -> None:
             show_unified_diff(screen, _field_path(entry), lines)
     if evidence := evidence_lines((_field_path(entry), entry.evidence) for entry in drift.fields):
         screen.lines(["", *evidence])
+    if price := describe_putting_back(drift):
+        screen.lines(["", price])
+
+
+def describe_putting_back(drift: DriftRecord) -> str:
+    """Say what putting an open drift back costs, unless the operator's own sentences do."""
+    reported = any(entry.path == OBJECTS_PATH for entry in drift.fields)
+    if drift.resolved_at is not None or (reported and drift.cost is None):
+        return ""
+    return f"Putting it back: {describe_cost(drift.cost, 'replica')}."
 
 
 def show_drift_explanation(screen: Screen, drift: DriftRecord, *, now: datetime) -> None:
@@ -132,6 +146,8 @@ def show_drift_explanation(screen: Screen, drift: DriftRecord, *, now: datetime)
     for entry in drift.fields:
         explained = _explain_objects if entry.path == OBJECTS_PATH else _explain_field
         screen.lines(f"  {line}" for line in explained(entry, now))
+    if price := describe_putting_back(drift):
+        screen.line(f"  {price}")
     reported = all(entry.path == OBJECTS_PATH for entry in drift.fields)
     replica = all(entry.path.startswith(_REPLICAS_PATH) for entry in drift.fields)
     if replica and drift.resolution in (None, "healed"):
@@ -270,6 +286,12 @@ def _row(drift: DriftRecord, now: datetime) -> list[str]:
         age(drift.first_seen, now),
         drift.resolution or "open",
     ]
+
+
+def _wide_cells(drift: DriftRecord) -> list[str]:
+    if drift.resolved_at is not None:
+        return ["-"]
+    return [drift.cost.kind.value if drift.cost else "unknown"]
 
 
 def _writer_name(entry: DriftEntry) -> str:

@@ -234,9 +234,7 @@ def _step(drift: Drift) -> Step:
         )
     names = list(
         dict.fromkeys(
-            field.change.path[0]
-            for field in drift.fields
-            if field.kind not in UNWRITTEN_KINDS
+            field.change.path[0] for field in drift.fields if field.kind not in UNWRITTEN_KINDS
         )
     )
     write = _fields_to_write(names, desired=drift.desired.fields, live=live.fields)

@@ -43,7 +43,8 @@ def command(
 ) -> None:
     """Delete workloads: their processes are stopped, their record goes, their history stays.
 
-    Asks first on a terminal, and says what each costs. Elsewhere it needs --yes, and ends with exit code 3 without it.
+    Asks first on a terminal, and says what each costs. Elsewhere it needs --yes, and ends with
+    exit code 3 without it.
     """
     if bool(workloads) == bool(paths):
         ctx.fail("Give either the names of workloads or -f.")

@@ -3,7 +3,7 @@
 import { effect, html, render, signal, useEffect, useState } from "./vendor/preact.js";
 import { failureOf, me, project } from "./api.js";
 import { Inbox } from "./inbox.js";
-import { useKeys } from "./keys.js";
+import { prefix, useKeys } from "./keys.js";
 import { follow, staleSince } from "./live.js";
 import { applyTheme, Login, MeScreen, readMe } from "./me.js";
 import { Help, Palette, screens } from "./palette.js";
@@ -119,6 +119,7 @@ function Signed() {
     ...Object.fromEntries(screens().map(([href, , key]) => [`g ${key}`, () => go(href)])),
   });
   return html`<${Frame} /><${Screen} /><${Notices} />
+    ${prefix.value && html`<p class="prefix" role="status"><kbd>${prefix.value}</kbd> and then? <kbd>?</kbd> alone lists the keys, <kbd>Esc</kbd> ends it.</p>`}
     ${over.value === "help" && html`<${Help} onClose=${() => (over.value = "")} />`}
     ${over.value === "palette" && html`<${Palette} onClose=${() => (over.value = "")} help=${() => (over.value = "help")} />`}`;
 }
@@ -156,10 +157,16 @@ async function start() {
   try {
     if (route.peek().screen === "login") me.value = null;
     else await readMe();
-    requestIdleCallback(() => void drift());
   } catch (error) {
     failure.value = failureOf(error);
   }
+  whenIdle(() => void drift().catch(() => undefined)); // it is read again where it is opened
+}
+
+/** Not every browser says when it is idle. @param {() => void} work */
+function whenIdle(work) {
+  if ("requestIdleCallback" in globalThis) requestIdleCallback(work);
+  else setTimeout(work, 200);
 }
 
 applyTheme();

@@ -1,7 +1,7 @@
 /** Live and declared, side by side or inline: the one way in which the page shows a difference. */
 
 import { html, signal } from "./vendor/preact.js";
-import { causeWords, moment } from "./words.js";
+import { causeWords, moment, plural } from "./words.js";
 
 /** @typedef {import("./types").Entry} Entry */
 /** @typedef {{ kind: "same" | "live" | "git" | "both" | "skip", live?: string, git?: string, count?: number }} Row */
@@ -49,8 +49,8 @@ function script(live, git) {
 
 /** @param {string} liveText @param {string} gitText @returns {Row[]} lines that differ, with some around them */
 export function lineRows(liveText, gitText) {
-  const live = liveText.split("\n");
-  const git = gitText.split("\n");
+  const [live, git] = [liveText.split("\n"), gitText.split("\n")];
+  if (live.at(-1) === "" && git.at(-1) === "") live.pop(), git.pop(); // what ends with a line end
   let start = 0;
   while (start < live.length && start < git.length && live[start] === git[start]) start++;
   let end = 0;
@@ -103,9 +103,14 @@ function marked(text, other) {
   return html`${text.slice(0, start)}<mark>${middle}</mark>${text.slice(text.length - end)}`;
 }
 
+/** @param {{ row: Row }} props lines that are left out */
+function Fold({ row }) {
+  return html`<tr class="fold"><td colspan="2">… ${plural(row.count ?? 0, "line is", "lines are")} the same</td></tr>`;
+}
+
 /** @param {{ row: Row }} props */
 function SplitRow({ row }) {
-  if (row.kind === "skip") return html`<tr class="fold"><td colspan="2">… ${row.count} lines are the same</td></tr>`;
+  if (row.kind === "skip") return html`<${Fold} row=${row} />`;
   const differs = row.kind !== "same";
   return html`<tr>
     <td class=${differs && row.live !== undefined ? "live" : ""}><code>${row.live === undefined ? "" : marked(row.live, differs ? row.git : undefined)}</code></td>
@@ -113,12 +118,12 @@ function SplitRow({ row }) {
   </tr>`;
 }
 
-/** @param {{ row: Row }} props */
-function InlineRow({ row }) {
-  if (row.kind === "skip") return html`<tr class="fold"><td colspan="2">… ${row.count} lines are the same</td></tr>`;
+/** @param {{ row: Row, right: string }} props */
+function InlineRow({ row, right }) {
+  if (row.kind === "skip") return html`<${Fold} row=${row} />`;
   if (row.kind === "same") return html`<tr><th scope="row"></th><td><code>${row.live}</code></td></tr>`;
   const live = row.live !== undefined && html`<tr><th scope="row">live</th><td class="live"><code>${marked(row.live, row.git)}</code></td></tr>`;
-  const git = row.git !== undefined && html`<tr><th scope="row">Git</th><td class="git"><code>${marked(row.git, row.live)}</code></td></tr>`;
+  const git = row.git !== undefined && html`<tr><th scope="row">${right}</th><td class="git"><code>${marked(row.git, row.live)}</code></td></tr>`;
   return html`${live}${git}`;
 }
 
@@ -150,7 +155,7 @@ export function FieldDiff({ entry, right = "Git", note = "" }) {
           one
             ? html`<tr><th scope="row">live</th><td class="live"><${NotSet} value=${entry.live} /></td></tr>
                 <tr><th scope="row">${right}</th><td class="git"><${NotSet} value=${entry.desired} /></td></tr>`
-            : rows.map((row, index) => html`<${InlineRow} key=${index} row=${row} />`)
+            : rows.map((row, index) => html`<${InlineRow} key=${index} row=${row} right=${right} />`)
         }</tbody>
       </table>`;
   return html`<section class="field">
@@ -166,10 +171,10 @@ export function FieldDiff({ entry, right = "Git", note = "" }) {
   </section>`;
 }
 
-/** Says which side is which, and chooses how they stand. */
-export function DiffBar() {
+/** Says which side is which, and chooses how they stand. @param {{ right?: string }} props */
+export function DiffBar({ right = "Git" }) {
   return html`<div class="bar">
-    <p class="legend"><span class="swatch live"></span> live: what is there now <span class="swatch git"></span> Git: what is declared</p>
+    <p class="legend"><span class="swatch live"></span> live: what is there now <span class="swatch git"></span> ${right === "Git" ? "Git: what is declared" : "declared"}</p>
     <button type="button" class="small" onClick=${toggleSplit}>${split.value ? "Show inline" : "Show side by side"} <kbd>s</kbd></button>
   </div>`;
 }

@@ -6,7 +6,7 @@ import { useKeys } from "./keys.js";
 import { afterEvents } from "./live.js";
 import { Age, announce, Empty, Grid, Kinds, Problem, State, useRead } from "./parts.js";
 import { pathTo, route, setQuery } from "./route.js";
-import { causesOf, causeWords, costShort, costWords, objectName, plural, resolutionWords, writersOf } from "./words.js";
+import { causesOf, causeWords, costShort, costTone, costWords, objectName, plural, resolutionWords, writersOf } from "./words.js";
 
 /** @typedef {import("./types").Drift} Drift */
 /** @typedef {import("./types").DriftList} DriftList */
@@ -22,8 +22,8 @@ import { causesOf, causeWords, costShort, costWords, objectName, plural, resolut
 const PAGE = 100;
 const FILTERS = ["q", "state", "type", "cause", "writer", "application"];
 const STATES = ["detected", "awaiting-approval", "approved", "rejected", "snoozed", "healing", "fighting", "pull-request", "held", "parked", "resolved", "all"];
-const KINDS = ["configuration", "image", "resource", "secret"];
-const CAUSES = ["person", "autoscaler", "controller", "admission", "gitops", "unknown"];
+const KINDS = ["configuration", "image", "resource", "secret", "model"];
+const CAUSES = ["person", "autoscaler", "controller", "admission", "hardware", "gitops", "unknown"];
 
 /** Drifts of one question, page after page. Kept while one looks at a drift and comes back. */
 class DriftPages {
@@ -33,6 +33,8 @@ class DriftPages {
   failure = signal(/** @type {import("./api.js").Failure | null} */ (null));
   loaded = signal(false);
   active = "";
+  /** Those that waited for me when they were read: they stand first until the list is read anew. */
+  #mine = new Set();
   /** @type {{ mine: boolean, cursor: string } | null} */
   #next = { mine: true, cursor: "" };
   #busy = false;
@@ -62,7 +64,9 @@ class DriftPages {
       const { mine, cursor } = this.#next;
       const page = await this.#read(mine, cursor);
       const known = new Set(this.drifts.value.map((drift) => drift.id));
-      this.drifts.value = [...this.drifts.value, ...page.drifts.filter((drift) => !known.has(drift.id))];
+      const more = page.drifts.filter((drift) => !known.has(drift.id));
+      for (const drift of more) if (this.mineFirst && drift.waiting_for_me) this.#mine.add(drift.id);
+      this.drifts.value = [...this.drifts.value, ...more];
       const total = page.total ?? page.drifts.length;
       this.totals.value = mine ? { ...this.totals.value, mine: total } : { ...this.totals.value, all: total };
       if (page.next) this.#next = { mine, cursor: page.next };
@@ -121,9 +125,18 @@ class DriftPages {
     return undefined;
   }
 
-  /** Those that waited for me when they were read come first, and stay where they are. */
+  /** As they are shown: a row stays where it is, whoever decides about it meanwhile. */
   rows() {
-    return this.drifts.value;
+    return [...this.mine(), ...this.rest()];
+  }
+
+  /** Those that waited for me when they were read. */
+  mine() {
+    return this.drifts.value.filter((drift) => this.#mine.has(drift.id));
+  }
+
+  rest() {
+    return this.drifts.value.filter((drift) => !this.#mine.has(drift.id));
   }
 }
 
@@ -162,6 +175,13 @@ function question() {
   return Object.fromEntries(FILTERS.map((name) => [name, query.get(name) ?? ""]).filter(([, value]) => value));
 }
 
+/** @param {import("./types").Entry[]} entries who wrote it, and what sort of writer that is */
+function byWords(entries) {
+  const causes = causesOf(entries).map(causeWords).join(", ");
+  const writers = writersOf(entries).join(", ");
+  return html`<span title=${`${writers || "unknown writer"}: ${causes}`}>${writers ? `${writers}, ${causes}` : causes === "unknown" ? "unknown" : causes}</span>`;
+}
+
 /** @param {InboxRow} row @param {string} column */
 function cell(row, column) {
   if ("plan" in row) return planCell(row.plan, column);
@@ -172,17 +192,17 @@ function cell(row, column) {
     case "object":
       return html`<a href=${pathTo(project.value, "drifts", drift.id)} tabindex="-1">${objectName(drift.object)}</a>`;
     case "application":
-      return drift.application.split("/").at(-1);
+      return html`<span title=${drift.route ? `Route ${drift.route}` : "No route matched: it is only reported"}>${drift.application.split("/").at(-1)} <span class="route">${drift.route ?? "reported"}</span></span>`;
     case "kinds":
       return html`<${Kinds} kinds=${drift.kinds} />`;
     case "fields":
       return drift.entries.length === 1 ? html`<code>${drift.entries[0]?.path || "whole object"}</code>` : plural(drift.entries.length, "field");
     case "by":
-      return writersOf(drift.entries).join(", ") || causeWords(causesOf(drift.entries)[0]);
+      return byWords(drift.entries);
     case "age":
       return html`<${Age} at=${drift.first_seen} />`;
     case "cost":
-      return html`<span title=${`To put it back: ${costWords(drift.cost)}`}>${costShort(drift.cost)}</span>`;
+      return html`<span class=${costTone(drift.cost)} title=${`To put it back: ${costWords(drift.cost)}`}>${costShort(drift.cost)}</span>`;
     default:
       return html`<${State} state=${drift.state} word=${drift.resolution ? `Resolved: ${resolutionWords(drift.resolution)}` : undefined} />`;
   }
@@ -206,7 +226,7 @@ function planCell(plan, column) {
     case "cost":
       return "";
     default:
-      return html`<${State} state="awaiting-approval" />`;
+      return plan.over ? html`<${State} state="resolved" word="Waits no longer" />` : html`<${State} state="awaiting-approval" />`;
   }
 }
 
@@ -222,13 +242,13 @@ function workloadCell(found, column) {
     case "fields":
       return found.fields.length === 1 ? html`<code>${found.fields[0]?.path}</code>` : plural(found.fields.length, "field");
     case "by":
-      return writersOf(found.fields).join(", ") || causeWords(causesOf(found.fields)[0]);
+      return byWords(found.fields);
     case "age":
       return html`<${Age} at=${found.first_seen} />`;
     case "cost":
-      return found.resolved_at ? "" : html`<span title=${`To put it back: ${costWords(found.cost, "replica")}`}>${costShort(found.cost, "replica")}</span>`;
+      return found.resolved_at || found.over ? "" : html`<span class=${costTone(found.cost)} title=${`To put it back: ${costWords(found.cost, "replica")}`}>${costShort(found.cost)}</span>`;
     default:
-      return html`<${State} state=${found.resolved_at ? "resolved" : "detected"} />`;
+      return found.over ? html`<${State} state="resolved" word="Open no longer" />` : html`<${State} state=${found.resolved_at ? "resolved" : "detected"} />`;
   }
 }
 
@@ -238,7 +258,7 @@ const COLUMNS = [
   ["kinds", "Kind"],
   ["fields", "Field"],
   ["by", "Written by"],
-  ["application", "Application"],
+  ["application", "Application, route"],
   ["age", "Open for"],
   ["cost", "Cost"],
   ["state", "State"],
@@ -248,11 +268,13 @@ const COLUMNS = [
 const hrefOf = (row) =>
   "drift" in row ? pathTo(project.value, "drifts", row.drift.id) : "plan" in row ? pathTo(project.value, "plans", row.plan.id) : "found" in row ? pathTo(project.value, "workload-drifts", row.found.id) : "";
 
+/** @param {InboxRow} row decided or gone since it was read */
+const isOver = (row) => ("drift" in row ? row.drift.resolved_at : "plan" in row ? row.plan.over : "found" in row && (row.found.over || row.found.resolved_at));
+
 /** @param {DriftPages} pages @param {Plan[]} plans @param {WorkloadDrift[]} found @returns {InboxRow[]} */
 function rowsOf(pages, plans, found) {
-  const drifts = pages.rows();
-  const mine = pages.mineFirst ? drifts.filter((drift) => drift.waiting_for_me) : [];
-  const rest = pages.mineFirst ? drifts.filter((drift) => !drift.waiting_for_me) : drifts;
+  const mine = pages.mine();
+  const rest = pages.rest();
   /** @type {InboxRow[]} */
   const rows = [];
   const waiting = pages.totals.value.mine + plans.length;
@@ -261,7 +283,7 @@ function rowsOf(pages, plans, found) {
   for (const drift of mine) rows.push({ key: drift.id, drift });
   if (rest.length && rows.length) rows.push({ key: "others", heading: `Also open: ${Math.max(rest.length, pages.totals.value.all - pages.totals.value.mine).toLocaleString("en")}` });
   for (const drift of rest) rows.push({ key: drift.id, drift });
-  if (found.length && drifts.length) rows.push({ key: "workloads", heading: `Workloads: ${found.length}` });
+  if (found.length && (mine.length || rest.length)) rows.push({ key: "workloads", heading: `Workloads: ${found.length}` });
   for (const each of found) rows.push({ key: each.id, found: each });
   return rows;
 }
@@ -306,6 +328,28 @@ function Filters() {
   </form>`;
 }
 
+/**
+ * A list that does not move under its reader: what is in it stays, as it is now, and what came
+ * since waits. What is gone from it stays too, and is marked.
+ * @template {{ id: string }} Item
+ * @param {Item[] | undefined} items
+ * @param {unknown} about begins anew when it changes
+ * @returns {{ shown: (Item & { over?: boolean })[], fresh: number }}
+ */
+function useSteady(items, about) {
+  const held = useRef(/** @type {{ about: unknown, items: Item[] } | null} */ (null));
+  if (held.current?.about !== about) held.current = null;
+  if (!items) return { shown: [], fresh: 0 };
+  held.current ??= { about, items };
+  const newest = new Map(items.map((item) => [item.id, item]));
+  const known = new Set(held.current.items.map((item) => item.id));
+  held.current.items = held.current.items.map((item) => newest.get(item.id) ?? item);
+  return {
+    shown: held.current.items.map((item) => (newest.has(item.id) ? item : { ...item, over: true })),
+    fresh: items.filter((item) => !known.has(item.id)).length,
+  };
+}
+
 /** @param {{ pages: DriftPages }} props */
 function DriftRows({ pages }) {
   const applications = useRead(async (signal) => {
@@ -332,26 +376,33 @@ function DriftRows({ pages }) {
   }, [pages]);
   const query = route.value.query;
   const filtered = FILTERS.some((name) => query.get(name));
-  const plans = filtered ? [] : (applications.value ?? []).flatMap((each) => each.plans ?? []).filter((plan) => !plan.approved_by && !plan.rejected_by);
+  const waiting = applications.value?.flatMap((each) => each.plans ?? []).filter((plan) => !plan.approved_by && !plan.rejected_by);
+  const { shown: allPlans, fresh: freshPlans } = useSteady(waiting, pages);
+  const plans = filtered ? [] : allPlans;
   const words = (query.get("q") ?? "").toLowerCase();
-  const found = (workloads.value ?? []).filter((each) => !words || `${each.slug} ${each.id} ${JSON.stringify(each.fields)}`.toLowerCase().includes(words));
+  const { shown: drifted, fresh: freshWorkloads } = useSteady(workloads.value, pages);
+  const found = drifted.filter((each) => !words || `${each.slug} ${each.id} ${JSON.stringify(each.fields)}`.toLowerCase().includes(words));
   const rows = rowsOf(pages, plans, found);
-  const fresh = pages.fresh.value.length;
+  const fresh = pages.fresh.value.length + freshWorkloads;
+  const freshOnes = [fresh && plural(fresh, "new drift"), freshPlans && !filtered && plural(freshPlans, "new plan")].filter(Boolean).join(", ");
+  useEffect(() => {
+    if (freshPlans || freshWorkloads) announce(freshOnes);
+  }, [freshPlans, freshWorkloads]);
   const show = () => {
     forgetPages();
     scrollTo(0, 0);
   };
-  useKeys(fresh ? { ".": show } : {});
+  useKeys(freshOnes ? { ".": show } : {});
   const failure = pages.failure.value;
   const ready = (pages.loaded.value || !has("applications")) && (workloads.value || !has("workloads"));
   return html`<div>
-    <div class="fresh">${fresh > 0 && html`<button type="button" class="primary" onClick=${show}>${plural(fresh, "new drift")}: show <kbd>.</kbd></button>`}</div>
+    <div class="fresh">${freshOnes && html`<button type="button" class="primary" onClick=${show}>${freshOnes}: show <kbd>.</kbd></button>`}</div>
     ${failure && html`<${Problem} failure=${failure} retry=${() => pages.readOn()} />`}
     ${ready && !rows.length && !failure && html`<${Empty}>${filtered ? "No drift matches." : "Nothing drifted. Everything is as declared, as far as it was observed."}<//>`}
     ${rows.length > 0 &&
     html`<${Grid} label="Drifts" name="inbox" columns=${COLUMNS} rows=${rows} total=${pages.totals.value.all + plans.length + found.length}
       rowKey=${(/** @type {InboxRow} */ row) => row.key} heading=${(/** @type {InboxRow} */ row) => ("heading" in row ? row.heading : "")}
-      cell=${cell} href=${hrefOf} tone=${(/** @type {InboxRow} */ row) => ("drift" in row && row.drift.resolved_at ? "over" : "")}
+      cell=${cell} href=${hrefOf} tone=${(/** @type {InboxRow} */ row) => (isOver(row) ? "over" : "")}
       active=${pages.active} onActive=${(/** @type {string} */ key) => (pages.active = key)} onEnd=${() => has("applications") && pages.readOn()} />`}
     ${!ready && !failure && html`<p class="loading">Reading …</p>`}
   </div>`;

@@ -1,13 +1,17 @@
 /** The keyboard: one listener, and maps of keys that screens put on while they are shown. */
 
-import { useEffect, useRef } from "./vendor/preact.js";
+import { signal, useEffect, useRef } from "./vendor/preact.js";
 
 /** @typedef {Record<string, (event: KeyboardEvent) => void>} KeyMap from `a`, `?`, `Enter`, `g i`, `Ctrl-k` */
 
 /** @type {{ map: () => KeyMap, modal: boolean }[]} */
 const layers = [];
-let prefix = "";
-let prefixTimer = 0;
+
+/**
+ * The first of two keys, once it was pressed: `g`. It waits for the second however long that takes,
+ * so that the second never does what it does alone; Escape and a click end it.
+ */
+export const prefix = signal("");
 
 /**
  * Put keys on while a component is shown. With `modal`, nothing below it hears any.
@@ -35,6 +39,7 @@ function isTyping(event) {
 /** @param {KeyboardEvent} event */
 function nameOf(event) {
   const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
+  if (event.shiftKey && key !== key.toUpperCase()) return `Shift-${key}`; // a letter: another key
   return event.ctrlKey || event.metaKey ? `Ctrl-${key}` : key;
 }
 
@@ -47,6 +52,16 @@ function find(name) {
   return undefined;
 }
 
+/** True where another key may follow. A window over the page hides the keys below it. @param {string} name */
+function begins(name) {
+  for (const layer of layers.toReversed()) {
+    if (Object.keys(layer.map()).some((each) => each.startsWith(name + " "))) return true;
+    if (layer.modal) return false;
+  }
+  return false;
+}
+
+addEventListener("pointerdown", () => (prefix.value = ""));
 addEventListener("keydown", (event) => {
   if (event.defaultPrevented || event.altKey || event.isComposing) return;
   const name = nameOf(event);
@@ -55,13 +70,12 @@ addEventListener("keydown", (event) => {
   // Enter and space belong to the button or link that has the focus.
   const control = event.target instanceof Element && event.target.closest("a, button, summary, [role=tab]");
   if (control && (name === "Enter" || name === " ")) return;
-  const known = prefix ? find(`${prefix} ${name}`) : find(name);
-  const starts = !prefix && layers.some((layer) => Object.keys(layer.map()).some((each) => each.startsWith(name + " ")));
-  clearTimeout(prefixTimer);
-  prefix = "";
-  if (!known && starts && !always) {
-    prefix = name;
-    prefixTimer = setTimeout(() => (prefix = ""), 1500);
+  if (event.key === "Shift") return;
+  const first = prefix.value;
+  const known = first && !always ? find(`${first} ${name}`) : find(name);
+  prefix.value = "";
+  if (!first && !known && !always && begins(name)) {
+    prefix.value = name;
     return;
   }
   if (!known) return;

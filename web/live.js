@@ -20,8 +20,45 @@ export function onEvent(listener) {
   return () => listeners.delete(listener);
 }
 
+/** Milliseconds that a tab in the background keeps its streams. */
+const HIDDEN_MS = 10_000;
+
+/**
+ * Do something while the page is looked at. What it opened is ended soon after the tab is hidden,
+ * and it begins anew once it is shown: a browser has six connections to a server for all its tabs
+ * together, and those that nobody looks at would take them from the one that somebody needs.
+ * @param {(shown: AbortSignal) => void} work
+ * @param {AbortSignal} ended
+ */
+export function whileShown(work, ended) {
+  /** @type {AbortController | null} */
+  let running = null;
+  let timer = 0;
+  const stop = () => {
+    running?.abort();
+    running = null;
+  };
+  const look = () => {
+    clearTimeout(timer);
+    if (document.hidden) timer = setTimeout(stop, HIDDEN_MS);
+    else if (!running) work((running = new AbortController()).signal);
+  };
+  document.addEventListener("visibilitychange", look);
+  ended.addEventListener("abort", () => {
+    document.removeEventListener("visibilitychange", look);
+    clearTimeout(timer);
+    stop();
+  });
+  look();
+}
+
 /** Follow a project until the signal ends it. @param {AbortSignal} ended */
 export function follow(ended) {
+  whileShown(listen, ended);
+}
+
+/** @param {AbortSignal} ended */
+function listen(ended) {
   staleSince.value = undefined;
   const away = new Set();
   /** @param {string} path @param {boolean} here */

@@ -56,10 +56,15 @@ export function Kinds({ kinds }) {
   return html`${kinds.map((kind) => html`<span key=${kind} class=${"chip " + kind}>${kind}</span>`)}`;
 }
 
+/** True when no answer came; an error of the page's own has no status either. @param {Failure} failure */
+function unanswered({ status, code }) {
+  return status === 0 && (code === "unavailable" || code === "deadline");
+}
+
 /** @param {{ failure: Failure, retry?: () => void }} props */
 export function Problem({ failure, retry }) {
   return html`<div class="problem" role="alert">
-    <p><b>${failure.status === 404 ? "There is nothing here." : failure.status === 0 ? "The server does not answer." : "That did not work."}</b> ${failure.message}</p>
+    <p><b>${failure.status === 404 ? "There is nothing here." : unanswered(failure) ? "The server does not answer." : "That did not work."}</b> ${failure.message}</p>
     ${failure.hint && !failure.message.includes(failure.hint) && html`<p>${failure.hint}</p>`}
     ${failure.requestId && html`<p class="faint">Request ${failure.requestId}</p>`}
     ${retry && html`<p><button type="button" onClick=${retry}>Try again</button></p>`}

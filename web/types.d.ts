@@ -22,7 +22,8 @@ export interface GroupList { groups: CauseGroup[]; total: number }
 export interface Choice { choice: string; allowed: boolean; why_not?: string; effect: string; cost?: Cost }
 export interface Choices { drift: string; digest: string; plan?: string; choices: Choice[] }
 export interface CodifyPreview { possible: boolean; why_not?: string; title?: string; branch?: string; files?: string[]; patch?: string; secret?: boolean }
-export interface WorkloadDrift { id: string; project: string; slug: string; kinds: string[]; fields: Entry[]; first_seen: string; resolved_at?: string; resolution?: string; cost?: Cost }
+export interface WorkloadDrift { id: string; project: string; slug: string; kinds: string[]; fields: Entry[]; first_seen: string; resolved_at?: string; resolution?: string; cost?: Cost;
+  /** Ours: it is in the list no longer. */ over?: boolean }
 export interface Hold {
   id: string; application: string; object?: ObjectName; reason: string; by: string; since: string; until: string; end: string;
   from_annotation?: boolean; changes?: { drift: string; object: string | ObjectName; fields: string[] }[];
@@ -32,6 +33,7 @@ export interface Plan {
   id: string; digest: string; application: string; commit?: string; reasons?: string[]; told?: string; steps?: string[];
   made_at?: string; approved_by?: string; rejected_by?: string; comment?: string; fields?: PlanField[]; cost?: Cost;
   current?: boolean; moved?: string[]; drift?: string;
+  /** Ours: it waits no longer. */ over?: boolean;
 }
 export interface Source {
   url: string; revision: string; path?: string; commit?: string; subject?: string; author?: string; fetched_at?: string; stale?: string;

@@ -129,7 +129,7 @@ export function moment(at) {
   if (!at) return "";
   const date = new Date(at);
   const day = date.toLocaleDateString("sv-SE");
-  return `${day} ${date.toLocaleTimeString("en-GB")}`;
+  return `${day} ${date.toLocaleTimeString("en-GB", { timeZoneName: "short" })}`;
 }
 
 /** @param {string | ObjectName | undefined} object */
@@ -171,15 +171,18 @@ export function costWords(cost, unit = "pod") {
   return sentences.join("; ");
 }
 
-/** @param {Cost | undefined} cost one or two words for a row @param {string} unit what a workload runs as */
-export function costShort(cost, unit = "pod") {
+/** @param {Cost | undefined} cost a class: what callers would notice must look like it */
+export function costTone(cost) {
+  return cost?.blocked || cost?.kind === "gap" || cost?.kind === "recreate" ? "outage" : "";
+}
+
+/** @param {Cost | undefined} cost a few words for a row */
+export function costShort(cost) {
   if (!cost) return "unknown";
-  if (cost.blocked) return "blocked";
-  const pods = cost.pods ?? 0;
-  if (cost.kind === "rolling") return `rolling ${pods}`;
-  if (cost.kind === "gap") return "gap";
-  if (cost.kind === "recreate") return `recreate ${pods}`;
-  return cost.added ? `${cost.added > 0 ? "+" : "−"}${Math.abs(cost.added)} ${unit}s` : "none";
+  if (cost.blocked) return "⚠ won't finish";
+  if (costTone(cost)) return "⚠ outage";
+  if (cost.kind === "rolling") return plural(cost.pods ?? 0, "restart");
+  return cost.added ? `${cost.added > 0 ? "starts" : "ends"} ${Math.abs(cost.added)}` : "none";
 }
 
 /** @param {Entry[]} entries who wrote it, once each */

@@ -3,7 +3,7 @@
 import { html, useEffect, useRef, useState } from "./vendor/preact.js";
 import { api, failureOf, has, inProject, isAborted, may, project, read } from "./api.js";
 import { useKeys } from "./keys.js";
-import { afterEvents } from "./live.js";
+import { afterEvents, whileShown } from "./live.js";
 import { Age, copyText, Empty, Grid, Kinds, Problem, State, useRead } from "./parts.js";
 import { pathTo } from "./route.js";
 import { moment, plural } from "./words.js";
@@ -61,12 +61,18 @@ function Readiness({ slug, phase }) {
   useEffect(() => {
     if (phase === "ready") return undefined;
     const ended = new AbortController();
-    setSteps([]);
-    (async () => {
-      for await (const event of api.stream("GET", at(slug) + "/readiness-events", { signal: ended.signal })) {
-        if (event.data?.phase) setSteps((before) => [...before.filter((each) => each.message !== event.data.message), event.data].slice(-8));
+    /** @param {AbortSignal} shown */
+    const listen = async (shown) => {
+      setSteps([]);
+      try {
+        for await (const event of api.stream("GET", at(slug) + "/readiness-events", { signal: shown })) {
+          if (event.data?.phase) setSteps((before) => [...before.filter((each) => each.message !== event.data.message), event.data].slice(-8));
+        }
+      } catch (error) {
+        if (!isAborted(error) && !shown.aborted) failureOf(error);
       }
-    })().catch((error) => isAborted(error) || ended.signal.aborted || failureOf(error));
+    };
+    whileShown((shown) => void listen(shown), ended.signal);
     return () => ended.abort();
   }, [slug, phase === "ready"]);
   if (!steps.length) return null;
@@ -134,16 +140,27 @@ function Logs({ slug }) {
     /** @type {string[]} */
     let gathered = [];
     let timer = 0;
-    (async () => {
-      for await (const line of api.lines(at(slug) + "/logs", { query: { tail: 200, follow: true }, signal: ended.signal })) {
-        gathered.push(line);
-        timer ||= setTimeout(() => {
-          timer = 0;
-          setLines((before) => [...(before ?? []), ...gathered].slice(-500));
-          gathered = [];
-        }, 100);
+    /** @param {AbortSignal} shown */
+    const listen = async (shown) => {
+      gathered = [];
+      let begun = false;
+      try {
+        for await (const line of api.lines(at(slug) + "/logs", { query: { tail: 200, follow: true }, signal: shown })) {
+          gathered.push(line);
+          timer ||= setTimeout(() => {
+            timer = 0;
+            const before = begun;
+            const more = gathered;
+            begun = true;
+            gathered = [];
+            setLines((lines) => [...(before ? (lines ?? []) : []), ...more].slice(-500));
+          }, 100);
+        }
+      } catch (error) {
+        if (!shown.aborted && !isAborted(error)) setFailure(failureOf(error));
       }
-    })().catch((error) => ended.signal.aborted || isAborted(error) || setFailure(failureOf(error)));
+    };
+    whileShown((shown) => void listen(shown), ended.signal);
     const quiet = setTimeout(() => setLines((before) => before ?? []), 1500);
     return () => {
       ended.abort();
@@ -170,8 +187,14 @@ export function WorkloadScreen({ slug }) {
   useEffect(() => {
     // What a replica does is no change of the workload, so it is asked while it comes up.
     if (!busy) return undefined;
-    const timer = setInterval(reload, 1500);
-    return () => clearInterval(timer);
+    let pause = 1500; // and longer each time, as what takes minutes needs no look each second
+    const ask = () => {
+      if (!document.hidden) reload();
+      pause = Math.min(pause * 1.2, 15_000);
+      timer = setTimeout(ask, pause);
+    };
+    let timer = setTimeout(ask, pause);
+    return () => clearTimeout(timer);
   }, [busy]);
   useKeys({ y: () => void copyText(location.origin + location.pathname, "the link"), e: () => void copyText(`holdfast status ${slug}`, "the command") });
   if (failure && !workload) return html`<main><h1>Workload</h1><${Problem} failure=${failure} retry=${reload} /></main>`;

@@ -178,3 +178,66 @@ def test_a_workload_is_watched_to_ready_and_answers_a_prompt_as_a_stream(
             expect(answer).to_contain_text("eight")
             expect(answer).to_have_attribute("aria-busy", "false")
             owner.delete("bot")
+
+
+AWAY = "Object.defineProperty(document, 'hidden', { get: () => globalThis.away ?? false });"
+TURN = (
+    "(away) => { globalThis.away = away; document.dispatchEvent(new Event('visibilitychange')); }"
+)
+
+
+def test_a_hidden_tab_gives_its_streams_back_and_catches_up_once_it_is_shown(
+    served: ServedApplications, screens: Screens
+) -> None:
+    screen = screens.open(served.url)
+    screen.page.add_init_script(AWAY)
+    screen.page.clock.install()
+    streams: list[str] = []
+    ended: list[str] = []
+    screen.page.on("request", lambda asked: streams.append(asked.url))
+    screen.page.on("requestfailed", lambda asked: ended.append(asked.url))
+    screen.sign_in(served.server.token(PROJECT, ["read"], name="lee"), path=INBOX)
+    live = screen.page.locator(".top .live")
+    expect(live).to_have_text("● live")
+    screen.page.evaluate(TURN, True)
+    screen.page.clock.run_for(9_000)
+    assert not any(url.endswith("/events") for url in ended), "a look at another tab costs nothing"
+    with screen.page.expect_event("requestfailed", lambda asked: asked.url.endswith("/events")):
+        screen.page.clock.run_for(2_000)
+    served.call(lambda: served.worlds[0].edit("c"))
+    served.reconcile()
+    with screen.page.expect_request("**/events"):
+        screen.page.evaluate(TURN, False)
+    expect(screen.page.get_by_role("button", name="new drift")).to_be_visible()
+    expect(live).to_have_text("● live")
+
+
+def test_many_tabs_in_the_background_leave_connections_to_the_one_that_is_looked_at(
+    served: ServedApplications, screens: Screens
+) -> None:
+    """A browser has six to one server; each open stream takes one."""
+    first = screens.open(served.url, served.server.token(PROJECT, ["read"], name="max"), path=INBOX)
+    expect(first.page.locator(".top .live")).to_have_text("● live")
+    hidden = []
+    for _ in range(7):
+        page = first.page.context.new_page()
+        page.add_init_script(AWAY + "globalThis.away = true;")
+        page.goto(served.url + INBOX)
+        expect(page.locator("main h1")).to_contain_text("in all")
+        hidden.append(page)
+    expect(hidden[0].locator(".top .live")).to_have_text("◌ connecting")
+    hidden[-1].evaluate(TURN, False)
+    expect(hidden[-1].locator(".top .live")).to_have_text("● live")
+
+
+def test_a_browser_that_does_not_say_when_it_is_idle_shows_the_page(
+    served: ServedApplications, screens: Screens
+) -> None:
+    """Safari, on every telephone of its maker."""
+    screen = screens.open(served.url)
+    screen.page.add_init_script("delete globalThis.requestIdleCallback;")
+    screen.sign_in(served.server.token(PROJECT, ["read"], name="sue"), path=INBOX)
+    expect(screen.title).to_be_visible()
+    expect(screen.page.get_by_role("alert")).to_have_count(0)
+    screen.rows.first.locator("a").click()
+    expect(screen.page.locator("table.diff").first).to_be_visible()

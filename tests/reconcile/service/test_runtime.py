@@ -10,6 +10,7 @@ import pytest
 from tests.support.fake_engines import FakeEngine, FakeEngines
 from tests.support.operator_world import NAME, OperatorWorld, OperatorWorlds
 
+from holdfast.adapters.memory.kube import MemoryKube, custom_kind
 from holdfast.core.errors import PermissionDenied
 from holdfast.core.service.facts import ChildrenDrifted, DriftHealed, RuntimeDrifted
 from holdfast.reconcile.service.reconciler import ServiceReconciler
@@ -64,9 +65,15 @@ class RuntimeWorld:
         """Start a pod of the primary as its Deployment would; returns its name."""
         self._made += 1
         name, address = f"{NAME}-primary-{self._made}", f"10.0.0.{self._made}"
-        template = self.world.primary()["spec"]["template"]
-        owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": f"{NAME}-primary-1",
-                 "uid": "rs", "controller": True}  # fmt: skip
+        if self.world.service().spec.multi_node:
+            group = self.world.get("LeaderWorkerSet", f"{NAME}-primary")
+            which = change.get("template", "leaderTemplate")
+            template = group["spec"]["leaderWorkerTemplate"][which]
+            controller = {"kind": "StatefulSet", "name": change.get("owner", f"{NAME}-primary")}
+        else:
+            template = self.world.primary()["spec"]["template"]
+            controller = {"kind": "ReplicaSet", "name": f"{NAME}-primary-1"}
+        owner = {"apiVersion": "apps/v1", **controller, "uid": "rs", "controller": True}
         item: dict[str, Any] = {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -226,6 +233,61 @@ def test_where_the_engine_refuses_the_pod_is_restarted_once(runtime: RuntimeWorl
     result = runtime.ask()
     assert runtime.verified() == ("True", "AsDeclared")
     assert [each for each in result.facts if isinstance(each, DriftHealed)]
+
+
+NODES = {"nodes": 2, "modelRef": "org/base", "replicas": 1}
+
+
+def vllm(model: str = "org/base", **given: Any) -> FakeEngine:
+    return FakeEngine(model=model, names=[NAME, "org/base"], **given)
+
+
+@pytest.fixture
+def groups(runtime: RuntimeWorld) -> RuntimeWorld:
+    """A cluster whose services of several nodes are LeaderWorkerSets."""
+    kube = runtime.world.client.client
+    assert isinstance(kube, MemoryKube)
+    kube.serve(custom_kind("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", scale=True))
+    return runtime
+
+
+def test_the_leader_of_several_nodes_is_asked_and_its_workers_are_not(
+    groups: RuntimeWorld,
+) -> None:
+    groups.declare(NODES)
+    leader = groups.add_pod(vllm())
+    groups.add_pod(vllm(), template="workerTemplate", owner=f"{NAME}-primary-0")
+    groups.ask()
+    assert groups.engines.asked == ["http://10.0.0.1:8000"]
+    assert groups.verified() == ("True", "AsDeclared")
+    groups.engines.at["http://10.0.0.1:8000"] = vllm("org/other")
+    groups.ask()
+    assert groups.verified() == ("False", "RuntimeDrift")
+    assert f"Pod {leader} serves model org/other" in groups.world.says("RuntimeVerified")
+
+
+def test_a_leader_is_never_restarted_as_its_whole_group_would_be(groups: RuntimeWorld) -> None:
+    groups.declare(NODES)
+    engine = vllm()
+    pod = groups.add_pod(engine)
+    groups.ask()
+    engine.model = "org/updated"
+    for _ in range(3):
+        groups.ask()
+    assert groups.pods() == [pod]
+    assert "all pods of its group" in groups.world.says("RuntimeVerified")
+    assert groups.world.condition("DriftDetected") == ("True", "RuntimeDrift")
+
+
+def test_adapters_of_a_leader_are_put_back_through_its_engine(groups: RuntimeWorld) -> None:
+    groups.declare({**NODES, "adapters": [{"name": "sql", "source": "/lora/sql"}]})
+    engine = vllm(adapters={"sql": "/lora/sql"})
+    groups.add_pod(engine)
+    groups.ask()
+    engine.adapters = {}
+    groups.ask()
+    assert engine.adapters == {"sql": "/lora/sql"}
+    assert groups.verified() == ("True", "AsDeclared")
 
 
 def sglang(model: str = "org/base") -> FakeEngine:

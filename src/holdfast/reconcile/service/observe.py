@@ -351,6 +351,14 @@ def rollout_of(live: Fields | None) -> RolloutStatus | None:
     )
 
 
+def answering_template(item: Fields) -> Fields | None:
+    """Return the template of the pods that answer requests: of several nodes, those that lead."""
+    groups = item.get("kind") == LEADER_WORKER_SET[1]
+    parts = ("leaderWorkerTemplate", "leaderTemplate") if groups else ("template",)
+    found = value_at(item, ("spec", *parts))
+    return found if isinstance(found, dict) else None
+
+
 def pod_security_refusal(rollouts: Iterable[RolloutStatus | None]) -> str | None:
     """Say why the namespace takes no pods of a Deployment, and what to set; None when it does."""
     for each in rollouts:

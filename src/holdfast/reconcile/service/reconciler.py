@@ -16,7 +16,6 @@ from holdfast.core.errors import HoldfastError, InvalidSpec, NotFound
 from holdfast.core.fight import Heal, recent_rounds
 from holdfast.core.node_health import requested_devices
 from holdfast.core.object_cost import pod_spec_of
-from holdfast.core.ownership.canonical import value_at
 from holdfast.core.policy import Circumstances, DecisionAction, OnDrift, Reason, decide
 from holdfast.core.service.autoscaling import needs_prometheus, uses_keda
 from holdfast.core.service.canary import CanaryDecision
@@ -76,6 +75,7 @@ from holdfast.reconcile.service.observe import (
     FindAutoscalers,
     ObservedChildren,
     PodReport,
+    answering_template,
     child_refs,
     is_terminating,
     observe,
@@ -499,8 +499,8 @@ class ServiceReconciler:
         action = decide(Situation.DRIFTED, policy, circumstances).action
         templates = {
             role.value: template
-            for role in (ChildRole.PRIMARY, ChildRole.CANARY)
-            if isinstance(template := value_at(desired.get(role, {}), ("spec", "template")), dict)
+            for role in _DEPLOYMENTS
+            if (template := answering_template(desired.get(role, {}))) is not None
         }
         held = ""
         if action is not DecisionAction.HEAL:

@@ -7,7 +7,8 @@ goes asks for another pass. Ready pods are asked after each start, and then ever
 Adapters are put back through the engine's own API where it has one. Anything else takes a restart,
 and a comparison that is wrong must not become a loop of them: a pod is deleted only for a field
 that some pod of the same declaration was seen to serve rightly, one pod at a time, and never again
-for a field that was wrong in the pod that came in its place.
+for a field that was wrong in the pod that came in its place. Of several nodes the pod that leads is
+asked, and never deleted: its whole group would go with it.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from holdfast.core.engine_report import (
 from holdfast.core.errors import HoldfastError
 from holdfast.core.fight import is_fighting, next_heal_at, recent_rounds
 from holdfast.core.ownership.canonical import value_at
-from holdfast.core.service.children import ROLE_LABEL, selector
+from holdfast.core.service.children import PRIMARY, ROLE_LABEL, selector
 from holdfast.core.service.pod import MODEL_ANNOTATION
 from holdfast.core.service.pod_overlay import CONTAINER
 from holdfast.core.service.spec import InferenceService
@@ -291,7 +292,7 @@ class RuntimeMonitor:
         if healed:
             kept = replace(kept, healed=tuple(healed), heals=kept.heals + 1)
         if not found:
-            return replace(kept, unknown="No pod is ready to be asked.")
+            return replace(kept, unknown="No pod of its own is ready to be asked.")
         return replace(kept, unknown="", pods=tuple(sorted(found, key=lambda each: each.pod)))
 
     async def _ask_pod(self, watched: _Watched, pod: Fields) -> _AskedPod:
@@ -392,6 +393,11 @@ class RuntimeMonitor:
             )
         if any(each.variant is None for each in every):
             return "It waits until the rollout is over."
+        if watched.service.spec.multi_node:
+            return (
+                "With it all pods of its group would start anew, so it is not restarted. Delete the"
+                " pod to do so."
+            )
         ref = ObjectRef(
             api_version="v1", kind="Pod", namespace=watched.service.namespace, name=asked.pod
         )
@@ -502,14 +508,20 @@ def _is_ready(pod: Fields) -> bool:
 
 
 def _belongs(pod: Fields, service: InferenceService) -> bool:
-    """True for a pod of one of its Deployments; a label alone is anybody's to write."""
+    """True for a pod of one of its Deployments, or one that leads a group of several nodes.
+
+    By what controls it, as a label alone is anybody's to write. Those that follow a leader are of
+    StatefulSets that are called after it.
+    """
     owners = _items(value_at(pod, ("metadata", "ownerReferences")))
-    return any(
-        each.get("controller") is True
-        and each.get("kind") == "ReplicaSet"
-        and str(each.get("name")).startswith(f"{service.name}-")
-        for each in owners
-    )
+    controller = next((each for each in owners if each.get("controller") is True), {})
+    name = str(controller.get("name"))
+    match controller.get("kind"):
+        case "ReplicaSet":
+            return name.startswith(f"{service.name}-")
+        case "StatefulSet":
+            return name == f"{service.name}-{PRIMARY}"
+    return False
 
 
 def _url(address: str) -> str:

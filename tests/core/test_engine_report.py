@@ -18,11 +18,14 @@ from holdfast.core.backends import BACKENDS, EngineEndpoint, backend_profile
 from holdfast.core.engine_report import (
     MAX_ANSWER,
     DeclaredRuntime,
+    LoadedAdapter,
     RuntimeMatch,
     Unreported,
+    adapter_requests,
     compare_runtime,
     read_declaration,
     read_report,
+    served_digest,
 )
 from holdfast.core.lora import LoraAdapter
 
@@ -162,7 +165,7 @@ DIFFERENCES = [
      {"model": ("llama3", "qwen:0.5b")}),
     ("ollama", changed("ollama", EngineEndpoint.OLLAMA_TAGS,
                        {"models": [{"name": "llama3:latest", "digest": "bb22"}]}),
-     {"digest": ("bb22", "aa11")}),
+     {"digest": ("sha256:bb22", "sha256:aa11")}),
 ]  # fmt: skip
 
 
@@ -321,3 +324,107 @@ def test_what_is_not_declared_is_not_compared() -> None:
 def test_adapters_declared_as_none_must_not_be_there() -> None:
     found = comparisons("vllm", VLLM, declared("vllm", adapters=()))
     assert found["adapters.sql"] == ("differs", None, "/lora/sql")
+
+
+HUB_SQL = LoraAdapter(name="sql", source="org/sql-lora")
+
+
+@pytest.mark.parametrize(
+    ("source", "told", "expected"),
+    [
+        ("org/sql-lora", "org/sql-lora", "in-sync"),
+        ("org/sql-lora", "evil/other-lora", "differs"),
+        ("org/sql-lora", "/root/.cache/huggingface/hub/x", "unknown"),
+        ("org/sql-lora", "./lora/sql", "unknown"),
+        ("./lora/sql", "/work/lora/sql", "unknown"),
+        ("org/sql-lora", None, "unknown"),
+        ("/lora/sql", "/lora/sql/", "in-sync"),
+        ("/lora/sql", "org/sql-lora", "differs"),
+        ("/lora/sql", None, "unknown"),
+    ],
+)
+def test_an_adapter_is_in_sync_only_where_its_source_was_told(
+    source: str, told: str | None, expected: str
+) -> None:
+    loaded = changed("vllm", CARDS, cards(card("bot", "org/base"), card("org/base", "org/base"),
+                                          card("sql", told, parent="bot")))  # fmt: skip
+    adapter = LoraAdapter(name="sql", source=source)
+    found = comparisons("vllm", loaded, declared("vllm", adapters=(adapter,)))
+    field = "adapters" if expected == "in-sync" else "adapters.sql"
+    assert found[field][0] == expected
+    assert set(found) == {"model", "names", "maxLength", field}
+
+
+def test_an_adapter_whose_source_is_not_known_is_neither_unloaded_nor_loaded() -> None:
+    loaded = (
+        LoadedAdapter(name="sql", source="/root/.cache/x"),
+        LoadedAdapter(name="own", source="/lora/other"),
+    )
+    own = LoraAdapter(name="own", source="/lora/own")
+    sent = adapter_requests(BACKENDS["vllm"], (HUB_SQL, own), loaded)
+    assert [each.body for each in sent or ()] == [
+        {"lora_name": "own"},
+        {"lora_name": "own", "lora_path": "/lora/own"},
+    ]
+
+
+A, B, C = (f"sha256:{letter * 64}" for letter in "abc")
+
+
+def ollama(stored: str | None, loaded: str | Unreported | None) -> dict[EngineEndpoint, Any]:
+    def models(digest: str | None) -> Any:  # Any: JSON
+        bare = digest and digest.removeprefix("sha256:")
+        return {"models": [{"name": "llama3:latest", "digest": bare}] if bare else []}
+
+    return {
+        EngineEndpoint.OLLAMA_TAGS: models(stored),
+        EngineEndpoint.OLLAMA_LOADED: loaded if isinstance(loaded, Unreported) else models(loaded),
+    }
+
+
+SILENT = Unreported(reason="GET /api/ps: it answered with 500.")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "stored", "loaded", "expected"),
+    [
+        (A, A, A, ("in-sync", A, A)),
+        (A, A, None, ("in-sync", A, A)),
+        (A, B, None, ("differs", A, B)),
+        (A, B, B, ("differs", A, B)),
+        (A, A, B, ("differs", A, B)),
+        # It serves what is declared, whatever was pulled since; that counts once it is loaded.
+        (A, B, A, ("in-sync", A, A)),
+        (A, A, SILENT, ("unknown", A, None)),
+        (None, A, SILENT, ("unknown", A, None)),
+        (A, None, None, ("unknown", A, None)),
+        (None, A, B, ("differs", A, B)),
+    ],
+)
+def test_a_declared_digest_is_compared_with_what_ollama_serves(
+    wanted: str | None, stored: str | None, loaded: Any, expected: tuple[str, str, str | None]
+) -> None:
+    declaration = read_declaration(
+        LINES["ollama"], BACKENDS["ollama"], model="llama3", digest=wanted
+    )
+    found = comparisons("ollama", ollama(stored, loaded), declaration)
+    assert found["digest"] == expected
+
+
+def test_a_digest_is_not_compared_where_none_is_declared_and_nothing_is_loaded() -> None:
+    assert set(comparisons("ollama", ollama(A, None))) == {"model"}
+
+
+@pytest.mark.parametrize(
+    ("stored", "loaded", "expected"),
+    [(A, None, A), (A, B, B), (None, None, None), (A, SILENT, None)],
+)
+def test_the_digest_that_is_served_is_the_loaded_one_or_the_one_to_be_loaded(
+    stored: str | None, loaded: Any, expected: str | None
+) -> None:
+    encoded = {
+        name: each if isinstance(each, Unreported) else json.dumps(each).encode()
+        for name, each in ollama(stored, loaded).items()
+    }
+    report = read_report(BACKENDS["ollama"], encoded)
+    assert served_digest(declared("ollama"), report) == expected

@@ -2,7 +2,8 @@
 
 Shapes: vLLM `OpenAIServingModels` (`/v1/models`, `/v1/load_lora_adapter`), SGLang 0.5.23
 `http_server.py` (`/v1/models`, `/model_info`), llama.cpp's `/props`, `/v1/models` and
-`/lora-adapters` as the server of xllamacpp 2026.10 answers.
+`/lora-adapters` as the server of xllamacpp 2026.10 answers; Ollama's documented `/api/tags` and
+`/api/ps`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ class FakeEngine:
     names: list[str] = field(default_factory=lambda: ["bot"])
     length: int = 8192
     adapters: dict[str, Any] = field(default_factory=dict)
+    stored: str = "a" * 64
+    loaded: str = "a" * 64
+    """Ollama's digests of the weights, on the disk and in memory."""
     runtime_updates: bool = True
     """False answers 404 to changes of adapters, as vLLM does by default."""
 
@@ -56,6 +60,10 @@ class FakeEngine:
                     {"id": place, "path": path, "scale": scale}
                     for place, (path, scale) in enumerate(self.adapters.items())
                 ]
+            case EngineEndpoint.OLLAMA_TAGS:
+                return {"models": [{"name": self.model, "digest": self.stored}]}
+            case EngineEndpoint.OLLAMA_LOADED:
+                return {"models": [{"name": self.model, "digest": self.loaded}]}
             case _:
                 raise AssertionError(endpoint)
 

@@ -382,6 +382,12 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         "cache": CACHE,
         **canary(modelRef="org/next-GGUF"),
     },
+    "with a digest that Ollama is compared with": {
+        "backend": "ollama",
+        "modelRef": "llama3:8b",
+        "modelDigest": DIGEST,
+        "resources": None,
+    },
     "with a weight of 0": canary(weight=0),
     "with a weight of 100": canary(weight=100),
     "with everything": {

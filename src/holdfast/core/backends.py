@@ -167,6 +167,8 @@ class BackendProfile:
     """Empty for an engine that nobody knows how to ask."""
     alias_flag: str | None = None
     """Takes the names under which a model is listed, where `names_flag` is not that flag."""
+    tells_digest: bool = False
+    """It says which weights it has by their digest, which a declared one is compared with."""
     length_flag: str | None = None
     """The longest request, prompt and answer together, in tokens."""
     adapter_loading: AdapterLoading | None = None
@@ -366,6 +368,7 @@ BACKENDS: Mapping[str, BackendProfile] = {
             EngineQuery(endpoint=EngineEndpoint.OLLAMA_TAGS, paths=("/api/tags",)),
             EngineQuery(endpoint=EngineEndpoint.OLLAMA_LOADED, paths=("/api/ps",)),
         ),
+        tells_digest=True,
     ),
 }
 BACKENDS_WITH_IMAGE = tuple(name for name, backend in BACKENDS.items() if backend.image)

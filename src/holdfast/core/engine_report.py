@@ -18,6 +18,7 @@ from typing import TypeAlias, TypeVar
 from holdfast.core.backends import BackendProfile, EngineEndpoint
 from holdfast.core.command import fill_placeholders, is_script
 from holdfast.core.lora import LoraAdapter
+from holdfast.core.model import is_path
 from holdfast.core.redact import redact
 from holdfast.core.text_style import escape_unprintable
 from holdfast.core.tree import Fields, Tree
@@ -44,6 +45,8 @@ class DeclaredRuntime:
     names: tuple[str, ...] | None = None
     length: int | None = None
     adapters: tuple[LoraAdapter, ...] | None = None
+    digest: str | None = None
+    """Of the weights, for an engine that tells it."""
     from_hub: bool = False
     """The model is a name on a hub, and the engine tells the path of a file."""
     unreadable: str = ""
@@ -76,6 +79,7 @@ class StoredModel:
 
     name: str
     digest: str
+    """With `sha256:` in front, which Ollama leaves out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +95,7 @@ class EngineReport:
     length_step: int = 1
     stored: tuple[StoredModel, ...] | None = None
     """The models that are there, of an engine that has several."""
-    loaded: tuple[StoredModel, ...] = ()
+    loaded: tuple[StoredModel, ...] | Unreported = ()
     """Those of them that are in memory, as they were when they were loaded."""
 
 
@@ -161,6 +165,7 @@ def read_declaration(
     model: str,
     variables: Mapping[str, str] | None = None,
     adapters: Sequence[LoraAdapter] | None = None,
+    digest: str | None = None,
 ) -> DeclaredRuntime:
     """Read off a command line what its process is to serve.
 
@@ -170,7 +175,7 @@ def read_declaration(
     kept = None if adapters is None else tuple(adapters)
     if is_script(line):
         why = "A shell script starts it, whose text is not read."
-        return DeclaredRuntime(adapters=kept, unreadable=why)
+        return DeclaredRuntime(adapters=kept, digest=digest, unreadable=why)
     filled = [fill_placeholders(part, variables or {}) for part in line]
     flags, positionals = _read_flags(filled, backend)
     named, from_hub = _declared_model(flags, positionals, backend, model)
@@ -183,6 +188,7 @@ def read_declaration(
         names=tuple(names) if names else None,
         length=_parse_length(length),
         adapters=kept,
+        digest=digest,
         from_hub=from_hub,
         unreadable="" if named else "Its command line names no model that could be read.",
     )
@@ -271,7 +277,7 @@ _TOLD_BY: Mapping[EngineEndpoint, tuple[str, ...]] = {
     EngineEndpoint.LLAMA_MODELS: ("names",),
     EngineEndpoint.LLAMA_ADAPTERS: ("adapters",),
     EngineEndpoint.OLLAMA_TAGS: ("model",),
-    EngineEndpoint.OLLAMA_LOADED: (),
+    EngineEndpoint.OLLAMA_LOADED: ("loaded",),
 }
 
 
@@ -379,7 +385,8 @@ def _ollama_models(tree: Tree) -> tuple[StoredModel, ...]:
     models = [_mapping(each) for each in _items(_mapping(tree).get("models"), "models")]
     return tuple(
         StoredModel(
-            name=_text(each.get("name"), "name"), digest=_text(each.get("digest"), "digest")
+            name=_text(each.get("name"), "name"),
+            digest=f"sha256:{_text(each.get('digest'), 'digest').removeprefix('sha256:')}",
         )
         for each in models
     )
@@ -470,14 +477,36 @@ def _compare_downloaded(declared: str, path: str) -> FieldComparison:
 
 
 def _compare_digest(declared: DeclaredRuntime, report: EngineReport) -> Iterator[FieldComparison]:
-    """Weights that were pulled anew are served once they are loaded anew."""
-    if report.stored is None or declared.model is None:
-        return
-    name = _ollama_name(declared.model)
-    stored = next((each.digest for each in report.stored if each.name == name), None)
-    loaded = next((each.digest for each in report.loaded if each.name == name), None)
-    if stored and loaded:
-        yield _compared("digest", stored, loaded, same=stored == loaded)
+    """Compare what is served with the declared digest; without one, what is loaded with what is
+    stored: weights that were pulled anew are served once they are loaded anew."""
+    wanted, loaded = declared.digest, report.loaded
+    if wanted is None:
+        if isinstance(loaded, tuple) and _find_digest(declared, loaded) is None:
+            return
+        wanted = _find_digest(declared, report.stored or ())
+    served = served_digest(declared, report)
+    if wanted is not None and served is not None:
+        yield _compared("digest", wanted, served, same=served == wanted)
+    elif wanted is not None:
+        silent = [each for each in (report.model, loaded) if isinstance(each, Unreported)]
+        why = silent[0].reason if silent else "The engine has no such model."
+        yield _unknown("digest", why, declared=wanted)
+
+
+def served_digest(declared: DeclaredRuntime, report: EngineReport) -> str | None:
+    """Return the digest of the weights that are loaded, or else of those that would be.
+
+    None where it was not told.
+    """
+    if isinstance(report.loaded, Unreported):
+        return None
+    loaded = _find_digest(declared, report.loaded)
+    return loaded or _find_digest(declared, report.stored or ())
+
+
+def _find_digest(declared: DeclaredRuntime, models: Sequence[StoredModel]) -> str | None:
+    name = _ollama_name(declared.model or "")
+    return next((each.digest for each in models if each.name == name), None)
 
 
 def _ollama_name(model: str) -> str:
@@ -512,9 +541,9 @@ def _compare_adapters(
         names = ", ".join(each.name for each in declared) or "none"
         yield _unknown("adapters", told.reason, declared=names)
         return
-    differing = list(_adapter_differences(declared, told))
-    yield from differing
-    if not differing:
+    open_ones = list(_adapter_differences(declared, told))
+    yield from open_ones
+    if not open_ones:
         names = ", ".join(each.name for each in declared) or "none"
         yield _compared("adapters", names, names, same=True)
 
@@ -522,6 +551,7 @@ def _compare_adapters(
 def _adapter_differences(
     declared: tuple[LoraAdapter, ...], told: tuple[LoadedAdapter, ...]
 ) -> Iterator[FieldComparison]:
+    """What is loaded otherwise than declared, and what is not known of it."""
     left = list(told)
     for each in declared:
         loaded = _find_loaded(each, left)
@@ -530,8 +560,11 @@ def _adapter_differences(
             yield _compared(field, each.source, None, same=False)
             continue
         left.remove(loaded)
-        if not _same_source(each, loaded):
+        match = _match_source(each, loaded)
+        if match is RuntimeMatch.DIFFERS:
             yield _compared(field, each.source, loaded.source, same=False)
+        elif match is RuntimeMatch.UNKNOWN:
+            yield _unknown(field, _unknown_source(loaded), declared=each.source)
         if loaded.scale is not None and abs(loaded.scale - each.strength) > 1e-4:
             scale = f"{loaded.scale:g}"
             yield _compared(f"{field}.scale", f"{each.strength:g}", scale, same=False)
@@ -612,7 +645,9 @@ def adapter_requests(
     if not loading.load_path:
         return None
     wrong = [
-        (each, found) for each, found in pairs if found is None or not _same_source(each, found)
+        (each, found)
+        for each, found in pairs
+        if found is None or _match_source(each, found) is RuntimeMatch.DIFFERS
     ]
     gone = [*extra, *(found for _, found in wrong if found is not None)]
     unload = (
@@ -631,7 +666,21 @@ def _find_loaded(declared: LoraAdapter, loaded: Sequence[LoadedAdapter]) -> Load
     return next((each for each in loaded if is_adapter(each, declared)), None)
 
 
-def _same_source(declared: LoraAdapter, loaded: LoadedAdapter) -> bool:
-    """A name on a hub may be told as the path of its download, which says nothing."""
-    source = declared.source
-    return not source.startswith("/") or source.rstrip("/") == loaded.source.rstrip("/")
+def _match_source(declared: LoraAdapter, loaded: LoadedAdapter) -> RuntimeMatch:
+    """Compare where an adapter is from.
+
+    The path of a download does not tell its name on a hub, nor a relative path where it begins.
+    """
+    told = loaded.source
+    if declared.source.rstrip("/") == told.rstrip("/"):
+        return RuntimeMatch.IN_SYNC
+    absolute = declared.source.startswith("/") and told.startswith("/")
+    if not told or (is_path(told) and not absolute):
+        return RuntimeMatch.UNKNOWN
+    return RuntimeMatch.DIFFERS
+
+
+def _unknown_source(loaded: LoadedAdapter) -> str:
+    if not loaded.source:
+        return "The engine does not tell where it is from."
+    return f"The engine tells a path, {loaded.source}, which does not say whether it is that."

@@ -54,11 +54,16 @@ class ModelPin(StrEnum):
     NONE = "none"
 
 
+def is_path(source: str) -> bool:
+    """True for files where the engine runs; anything else may be a name on a hub."""
+    return source.startswith(("/", "./", "../", "~"))
+
+
 def model_source(model: str, backend: str) -> ModelSource:
     """Say where a backend gets a model from."""
     if model.startswith(OCI):
         return ModelSource.IMAGE
-    if model.startswith(("/", "./", "../", "~")):
+    if is_path(model):
         return ModelSource.PATH
     return ModelSource.OLLAMA if backend == Backend.OLLAMA else ModelSource.HUB
 
@@ -73,8 +78,9 @@ class ImageReference:
     """Inside the image; empty for all of it."""
 
     @property
-    def pinned(self) -> bool:
-        return "@sha256:" in self.reference
+    def digest(self) -> str | None:
+        """Of the image; None for a tag, which can be moved."""
+        return self.reference.partition("@")[2] or None
 
 
 def image_reference(model: str) -> ImageReference:
@@ -91,12 +97,13 @@ def is_commit(revision: str | None) -> bool:
 def model_pin(
     model: str, backend: str, revision: str | None = None, digest: str | None = None
 ) -> ModelPin:
-    """Say what pins a model."""
-    if digest is not None:
+    """Say what pins a model. With Ollama a digest is compared with what was pulled by a tag."""
+    source = model_source(model, backend)
+    if digest is not None and source is not ModelSource.OLLAMA:
         return ModelPin.DIGEST
-    match model_source(model, backend):
+    match source:
         case ModelSource.IMAGE:
-            return ModelPin.DIGEST if image_reference(model).pinned else ModelPin.NONE
+            return ModelPin.DIGEST if image_reference(model).digest else ModelPin.NONE
         case ModelSource.PATH:
             return ModelPin.PATH
         case _:
@@ -113,7 +120,9 @@ def unpinned_reason(
         case ModelSource.IMAGE:
             return "it names no digest, and a tag can be moved. Add @sha256:… to it."
         case ModelSource.OLLAMA:
-            return "Ollama pulls by tag, and a tag can be moved. Nothing here can pin it."
+            known = "other weights than those of its digest are told as drift of what runs."
+            compared = known if digest is not None else "a digest beside it has such a move told."
+            return f"Ollama pulls by tag, and a tag can be moved. Nothing can pin it; {compared}"
         case _ if revision is not None:
             return (
                 f"revision {revision} is no commit, and a branch or a tag can be moved. "
@@ -121,6 +130,16 @@ def unpinned_reason(
             )
         case _:
             return "it has no revision, so each start takes the newest. Give the commit to serve."
+
+
+def unpinned_adapter_reason(source: str) -> str:
+    """Say why a LoRA adapter is not pinned and what to do; empty for files."""
+    if is_path(source) or re.fullmatch(HUB_PATTERN, source) is None:
+        return ""
+    return (
+        "an adapter of a hub takes no revision, so each start takes the newest. Give the absolute "
+        "path of files in the image or a volume."
+    )
 
 
 def revision_refusal(model: str, backend: str, *, own_command: bool) -> tuple[str, str]:

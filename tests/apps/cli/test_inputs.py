@@ -232,7 +232,28 @@ PINS = [
     ({"model": "/srv/models/chat"}, "path", None),
     ({"model": f"oci://registry.example/chat@sha256:{'ab' * 32}"}, "digest", None),
     ({"model": "oci://registry.example/chat:1"}, "none", "names no digest"),
-    ({"backend": "ollama", "model": "llama3"}, "none", "Nothing here can pin it"),
+    ({"backend": "ollama", "model": "llama3"}, "none", "Nothing can pin it"),
+    (
+        {"backend": "ollama", "model": "llama3", "model_digest": f"sha256:{'ab' * 32}"},
+        "none",
+        "other weights than those of its digest are told as drift",
+    ),
+    (
+        {
+            "model_revision": COMMIT,
+            "adapters": [
+                {"name": "sql", "source": "org/sql"},
+                {"name": "own", "source": "/lora/own"},
+            ],
+        },
+        "commit",
+        "adapter sql from org/sql: an adapter of a hub takes no revision",
+    ),
+    (
+        {"model_revision": COMMIT, "adapters": [{"name": "own", "source": "/lora/own"}]},
+        "commit",
+        None,
+    ),
     (
         {"model_revision": COMMIT, "canary": {"weight": 5, "model_revision": "next"}},
         "commit",

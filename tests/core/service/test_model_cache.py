@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.hub import ModelHub, serve_hub
-from tests.support.inference_services import document
+from tests.support.inference_services import COMMIT, document
 
 from holdfast.adapters.hub import Download, Hub
 from holdfast.core.service.model_cache import (
@@ -17,6 +17,7 @@ from holdfast.core.service.model_cache import (
     cached_model,
     check_container,
     job_name,
+    resolved_model,
 )
 from holdfast.core.service.spec import InferenceService
 from holdfast.wire.inference_service_v1alpha1 import service_from_json
@@ -94,3 +95,31 @@ def test_all_that_decides_what_is_in_a_directory_is_in_its_name() -> None:
     held = models[0]
     assert held is not None
     assert job_name(service(), held, "uid-1") != job_name(service(), held, "uid-2")
+
+
+IMAGE = "oci://registry.example/chat"
+RESOLVED: list[tuple[dict[str, object], str | None, str | None, str]] = [
+    ({"modelRevision": COMMIT}, COMMIT, None, ""),
+    ({"modelRevision": COMMIT, "cache": None}, COMMIT, None, ""),
+    ({"modelRevision": "main"}, None, None, "not downloaded yet"),
+    ({"modelRevision": "main", "cache": None}, None, None, "Nothing pins it"),
+    ({"cache": None}, None, None, "Nothing pins it"),
+    ({"cache": None, "modelRef": "/models/chat"}, None, None, "what is at a path"),
+    ({"cache": None, "modelRef": f"{IMAGE}:1"}, None, None, "resolves the tag"),
+    (
+        {"cache": None, "modelRef": f"{IMAGE}:1@sha256:{'ab' * 32}#a/b"},
+        None,
+        f"sha256:{'ab' * 32}",
+        "",
+    ),
+    ({"cache": None, "modelRef": "llama3", "backend": "ollama"}, None, None, "have not said"),
+]
+
+
+@pytest.mark.parametrize(("change", "commit", "digest", "unknown"), RESOLVED)
+def test_what_a_model_stands_for_is_known_or_said_to_be_unknown(
+    change: dict[str, object], commit: str | None, digest: str | None, unknown: str
+) -> None:
+    found = resolved_model(service(**change))
+    assert (found.commit, found.digest) == (commit, digest)
+    assert unknown in (found.unknown or "") and bool(unknown) == bool(found.unknown)

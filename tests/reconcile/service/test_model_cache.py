@@ -109,6 +109,22 @@ def test_it_is_served_once_complete_and_the_status_says_what_it_is(world: Operat
     assert (world.client.writes, result.requeue_after) == ([], None)
 
 
+def test_a_model_is_unknown_until_it_is_downloaded_and_where_no_download_says_what_it_got(
+    world: OperatorWorld,
+) -> None:
+    def unknown() -> str | None:
+        status = world.service().status
+        assert status is not None and status.model is not None
+        assert (status.model.commit, status.model.digest) == (None, None)
+        return status.model.unknown
+
+    started(world)
+    assert unknown() == "It is not downloaded yet."
+    end(world, "main")
+    world.converge()
+    assert unknown() == "It was downloaded, and no pod of the download says what it got."
+
+
 def test_another_revision_is_downloaded_beside_while_the_old_one_serves(
     world: OperatorWorld,
 ) -> None:

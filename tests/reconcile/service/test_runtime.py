@@ -435,3 +435,77 @@ def test_adapters_that_are_not_declared_are_nobodys_business(runtime: RuntimeWor
     runtime.ask()
     assert engine.adapters == {"x": "/lora/x"}
     assert runtime.verified() == ("True", "AsDeclared")
+
+
+A, B = "a" * 64, "b" * 64
+OLLAMA = {
+    "backend": "ollama",
+    "modelRef": "llama3:8b",
+    "modelDigest": f"sha256:{A}",
+    "args": None,
+    "replicas": 2,
+}
+
+
+def ollama(digest: str = A) -> FakeEngine:
+    return FakeEngine(model="llama3:8b", stored=digest, loaded=digest)
+
+
+def model_status(runtime: RuntimeWorld) -> tuple[str | None, str]:
+    status = runtime.world.service().status
+    assert status is not None and status.model is not None
+    return status.model.digest, status.model.unknown or ""
+
+
+def test_a_tag_that_was_moved_is_drift_where_a_digest_is_declared(runtime: RuntimeWorld) -> None:
+    runtime.declare(OLLAMA)
+    runtime.add_pod(ollama())
+    runtime.ask()
+    assert runtime.verified() == ("True", "AsDeclared")
+    assert "model, digest" in runtime.world.says("RuntimeVerified")
+    moved = runtime.add_pod(ollama(B))
+    runtime.ask()
+    assert runtime.verified() == ("False", "RuntimeDrift")
+    assert moved not in runtime.pods(), "a pod was seen right, so a restart may help"
+    again = runtime.add_pod(ollama(B))
+    runtime.ask()
+    runtime.ask()
+    assert again in runtime.pods(), "it did not, so it is not tried again"
+    runtime.declare({**OLLAMA, "modelDigest": f"sha256:{B}"})
+    runtime.ask()
+    status = runtime.world.service().status
+    assert status is not None
+    assert [(each.declared, each.served) for each in status.runtime or ()] == [
+        (f"sha256:{B}", f"sha256:{A}")
+    ]
+
+
+def test_a_declared_digest_rolls_no_pod_of_ollama(runtime: RuntimeWorld) -> None:
+    runtime.declare({**OLLAMA, "modelDigest": None})
+    before = runtime.world.primary()["spec"]["template"]
+    runtime.declare(OLLAMA)
+    assert runtime.world.primary()["spec"]["template"] == before
+
+
+def test_what_ollama_says_of_its_weights_is_in_the_status(runtime: RuntimeWorld) -> None:
+    runtime.declare({**OLLAMA, "modelDigest": None})
+    assert model_status(runtime) == (None, "Its pods have not been asked yet.")
+    runtime.add_pod(ollama())
+    runtime.ask()
+    assert model_status(runtime) == (f"sha256:{A}", "")
+    runtime.add_pod("gave no answer in 5s")
+    runtime.ask()
+    assert model_status(runtime) == (None, "Not every pod that is ready has said it.")
+    runtime.engines.at["http://10.0.0.2:8000"] = ollama(B)
+    runtime.ask()
+    said = f"Its pods have different weights: sha256:{A}, sha256:{B}."
+    assert model_status(runtime) == (None, said)
+
+
+@pytest.mark.parametrize("backend", ["vllm", "llamacpp"])
+def test_another_engine_tells_no_digest(runtime: RuntimeWorld, backend: str) -> None:
+    runtime.declare({"backend": backend, "modelRef": "org/base", "replicas": 1})
+    runtime.add_pod(FakeEngine(model="org/base", names=[NAME, "org/base"]))
+    runtime.ask()
+    digest, unknown = model_status(runtime)
+    assert digest is None and "engines do not tell which commit" in unknown

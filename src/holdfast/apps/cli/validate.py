@@ -15,7 +15,12 @@ from holdfast.apps.cli.inputs import (
 )
 from holdfast.apps.cli.session import Session, pass_session
 from holdfast.apps.cli.views.text import count
-from holdfast.core.model import ModelPin, model_pin, unpinned_reason
+from holdfast.core.model import (
+    ModelPin,
+    model_pin,
+    unpinned_adapter_reason,
+    unpinned_reason,
+)
 from holdfast.core.workload import WorkloadSpec
 
 
@@ -35,14 +40,15 @@ def command(session: Session, paths: tuple[str, ...], recursive: bool) -> None:
     """Check specs and Applications, offline.
 
     Every problem of every file is shown at once, with its line, its reason and its fix. A model
-    that nothing pins is a warning: what is served may then change although no file does.
+    or an adapter that nothing pins is a warning: what is served may then change although no file
+    does.
     """
     screen = session.screen
     declared, applications = load_specs_and_applications(paths, recursive=recursive)
     workloads = [_workload(each) for each in declared]
     for each in declared:
-        for model, reason in _unpinned(each.spec):
-            screen.warn(f"{each.source}: workload {each.spec.slug}: model {model}: {reason}")
+        for part, reason in _unpinned(each.spec):
+            screen.warn(f"{each.source}: workload {each.spec.slug}: {part}: {reason}")
     found = [{"id": _name(each), "source": each.source} for each in applications]
     match screen.output:
         case "name":
@@ -75,7 +81,7 @@ def command(session: Session, paths: tuple[str, ...], recursive: bool) -> None:
 def _workload(each: DeclaredWorkload) -> dict[str, object]:
     found: dict[str, object] = {"slug": each.spec.slug, "source": each.source}
     found["pinned_by"] = str(_pin(each.spec))
-    unpinned = [f"model {model}: {reason}" for model, reason in _unpinned(each.spec)]
+    unpinned = [f"{part}: {reason}" for part, reason in _unpinned(each.spec)]
     return found | ({"warnings": unpinned} if unpinned else {})
 
 
@@ -84,7 +90,7 @@ def _pin(spec: WorkloadSpec) -> ModelPin:
 
 
 def _unpinned(spec: WorkloadSpec) -> Iterator[tuple[str, str]]:
-    """Each model of a workload that nothing pins, and why."""
+    """Each model and adapter of a workload that nothing pins, and why."""
     models = [(spec.model, spec.model_revision, spec.model_digest)]
     own = spec.canary
     if own is not None and (own.model or own.model_revision):
@@ -93,7 +99,10 @@ def _unpinned(spec: WorkloadSpec) -> Iterator[tuple[str, str]]:
     for model, revision, digest in models:
         reason = unpinned_reason(model, str(spec.backend), revision, digest)
         if reason:
-            yield model, reason
+            yield f"model {model}", reason
+    for adapter in spec.adapters or ():
+        if reason := unpinned_adapter_reason(adapter.source):
+            yield f"adapter {adapter.name} from {adapter.source}", reason
 
 
 def _name(each: DeclaredApplication) -> str:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from holdfast.core.backends import DEFAULT_BACKEND, Backend
-from holdfast.core.model import is_commit
+from holdfast.core.model import ModelSource, image_reference, is_commit, model_source
 from holdfast.core.service.spec import InferenceService, ModelStatus
 from holdfast.core.tree import Fields
 
@@ -73,13 +73,26 @@ def cached_model(service: InferenceService, *, canary: bool) -> CachedModel | No
     )
 
 
-def resolved_model(service: InferenceService) -> ModelStatus | None:
-    """What is known of a model without a cache: the commit, where one is declared."""
-    spec = service.spec
-    if spec.model_revision is None and spec.cache is None:
-        return None
-    commit = spec.model_revision if is_commit(spec.model_revision) else None
-    return ModelStatus(ref=spec.model_ref, revision=spec.model_revision, commit=commit)
+def resolved_model(service: InferenceService) -> ModelStatus:
+    """Say what a model stands for as far as its declaration tells, or why that is not known."""
+    spec, revision = service.spec, service.spec.model_revision
+    found = ModelStatus(ref=spec.model_ref, revision=revision)
+    if is_commit(revision):
+        return replace(found, commit=revision)
+    if spec.cache is not None:
+        return replace(found, unknown="It is not downloaded yet.")
+    match model_source(spec.model_ref, spec.backend or DEFAULT_BACKEND):
+        case ModelSource.IMAGE:
+            digest = image_reference(spec.model_ref).digest
+            why = "Each node resolves the tag when it pulls the image, and is not asked for it."
+            return replace(found, digest=digest, unknown=None if digest else why)
+        case ModelSource.PATH:
+            return replace(found, unknown="Nobody here looks at what is at a path.")
+        case ModelSource.OLLAMA:
+            return replace(found, unknown="Its pods have not said it.")
+        case ModelSource.HUB:
+            why = "Nothing pins it: each pod takes what it finds when it starts, and engines do not"
+            return replace(found, unknown=f"{why} tell which commit that was.")
 
 
 def claim_name(service: InferenceService) -> str:

@@ -567,7 +567,8 @@ class InferenceServiceSpec:
     model_revision: Revision | None = None
     """Of a repository: a commit pins it, a branch or a tag does not."""
     model_digest: FilesDigest | None = None
-    """Of the files that the cache holds; another content is not served."""
+    """Of the files that the cache holds; another content is not served. With Ollama, what pods are
+    to say that they have; another is drift."""
     cache: CacheSpec | None = None
     backend: Slug | None = None
     """Left unset, it is vLLM."""
@@ -676,7 +677,9 @@ class ModelStatus:
     """As it is declared."""
     commit: str | None = None
     digest: str | None = None
-    """Of the files that the cache holds."""
+    """Of the files that the cache holds, of the image, or of what Ollama says that it has."""
+    unknown: str | None = None
+    """Why neither of the two is known."""
     branch: str | None = None
     """The branch or tag that its hub is asked about."""
     head: str | None = None

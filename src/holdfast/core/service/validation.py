@@ -219,7 +219,8 @@ def _can_cache(spec: Spec) -> bool:
 
 def _checks_digest(spec: Spec) -> bool:
     own = spec.canary.model_digest if spec.canary else None
-    return (spec.model_digest is None and own is None) or spec.cache is not None
+    checked = spec.cache is not None or spec.backend in _WITH_DIGEST
+    return checked or (spec.model_digest is None and own is None)
 
 
 def _has_room(spec: Spec) -> bool:
@@ -360,6 +361,7 @@ _WITHOUT_PATHS = ("ollama",)
 """Backends that load nothing from a path."""
 _OF_ONE_FILE = ("llamacpp",)
 """Backends that load a file, not a directory."""
+_WITH_DIGEST = tuple(name for name, backend in BACKENDS.items() if backend.tells_digest)
 _WITH_REVISION = tuple(name for name, backend in BACKENDS.items() if backend.revision_flag)
 _CANARY_MODEL = (
     "(has(self.canary) && has(self.canary.modelRef) ? self.canary.modelRef : self.modelRef)"
@@ -442,7 +444,7 @@ RULES: tuple[ValidationRule[Spec], ...] = (
         field="modelDigest",
         reason="nothing would check it: a backend that downloads by itself does not.",
         fix="Give cache, or leave it out; an image has its digest in its reference.",
-        cel="has(self.cache) || "
+        cel=f"has(self.cache) || {_BACKEND} in {_cel_names(_WITH_DIGEST)} || "
         "!(has(self.modelDigest) || has(self.canary) && has(self.canary.modelDigest))",
         holds=_checks_digest,
     ),

@@ -219,9 +219,9 @@ async def _look_at_complete(
     if not same or old is None or old.digest is None or spec.model_digest not in (None, old.digest):
         report = await _read_report(client, service, name)
         commit = report.commit or (model.revision if is_commit(model.revision) else None)
-        old = ModelStatus(
-            ref=known.ref, revision=known.revision, commit=commit, digest=report.digest
-        )
+        unsaid = "It was downloaded, and no pod of the download says what it got."
+        unknown = None if commit or report.digest else unsaid
+        old = replace(known, commit=commit, digest=report.digest, unknown=unknown)
     message = f"{model.repo} at {model.revision} is complete in the cache."
     return CacheProgress(reason=ConditionReason.MODEL_COMPLETE, message=message, model=old)
 

@@ -33,6 +33,7 @@ from holdfast.core.engine_report import (
     differences_of,
     read_declaration,
     root_field,
+    served_digest,
 )
 from holdfast.core.errors import HoldfastError
 from holdfast.core.fight import is_fighting, next_heal_at, recent_rounds
@@ -82,6 +83,8 @@ class RuntimeFindings:
     """What was put back last."""
     heals: int = 0
     """How often something was put back."""
+    weights: tuple[str | None, ...] = ()
+    """The digests of what the primary's pods serve, each once. None is of a pod that tells none."""
 
     @property
     def differences(self) -> tuple[RuntimeDifference, ...]:
@@ -120,10 +123,17 @@ class _Variant:
 class _AskedPod:
     pod: str
     uid: str
+    role: str
     variant: _Variant | None
     url: str
     comparisons: tuple[FieldComparison, ...]
     report: EngineReport | None = None
+
+    @property
+    def weights(self) -> str | None:
+        if self.variant is None or self.report is None:
+            return None
+        return served_digest(self.variant.declared, self.report)
 
     @property
     def differing(self) -> tuple[FieldComparison, ...]:
@@ -202,7 +212,7 @@ class RuntimeMonitor:
         watched.service, watched.held = service, held
         watched.backend = backend_profile(service.spec.backend or DEFAULT_BACKEND)
         variants = {
-            role: _read_variant(service, template, watched.backend)
+            role: _read_variant(service, role, template, watched.backend)
             for role, template in templates.items()
         }
         if variants != watched.variants:
@@ -293,15 +303,22 @@ class RuntimeMonitor:
             kept = replace(kept, healed=tuple(healed), heals=kept.heals + 1)
         if not found:
             return replace(kept, unknown="No pod of its own is ready to be asked.")
-        return replace(kept, unknown="", pods=tuple(sorted(found, key=lambda each: each.pod)))
+        weights = {each.weights for each in asked if each.role == PRIMARY}
+        return replace(
+            kept,
+            unknown="",
+            pods=tuple(sorted(found, key=lambda each: each.pod)),
+            weights=tuple(sorted(weights, key=str)),
+        )
 
     async def _ask_pod(self, watched: _Watched, pod: Fields) -> _AskedPod:
         metadata = ("metadata",)
-        role = value_at(pod, (*metadata, "labels", ROLE_LABEL))
-        variant = watched.variants.get(str(role))
+        role = str(value_at(pod, (*metadata, "labels", ROLE_LABEL)))
+        variant = watched.variants.get(role)
         asked = _AskedPod(
             pod=str(value_at(pod, (*metadata, "name"))),
             uid=str(value_at(pod, (*metadata, "uid"))),
+            role=role,
             variant=variant,
             url=_url(str(value_at(pod, ("status", "podIP")))),
             comparisons=(),
@@ -332,8 +349,7 @@ class RuntimeMonitor:
         if watched.held:
             return PodFinding(pod=asked.pod, comparisons=asked.comparisons, left=watched.held)
         fields = {root_field(each.field) for each in asked.differing}
-        role = _role_of(watched, asked.variant)
-        until = self._fight_until(watched, role, fields)
+        until = self._fight_until(watched, asked.role, fields)
         if until is not None:
             left = (
                 f"It came back after each of several times that it was put back, so it is left"
@@ -345,10 +361,10 @@ class RuntimeMonitor:
             before = PodFinding(pod=asked.pod, comparisons=asked.comparisons).differences
             asked, refused = await self._send_adapters(watched, asked)
             if not asked.differing:
-                self._count_round(watched, role, fields)
+                self._count_round(watched, asked.role, fields)
                 healed += before
                 return PodFinding(pod=asked.pod, comparisons=asked.comparisons)
-        left = await self._restart(watched, asked, every, role, fields)
+        left = await self._restart(watched, asked, every, fields)
         left = f"{refused} {left}".strip() if left else ""
         return PodFinding(pod=asked.pod, comparisons=asked.comparisons, left=left)
 
@@ -371,7 +387,6 @@ class RuntimeMonitor:
         watched: _Watched,
         asked: _AskedPod,
         every: Sequence[_AskedPod],
-        role: str,
         fields: set[str],
     ) -> str:
         """Delete the pod, so that another one starts; says why where that is not done."""
@@ -405,7 +420,7 @@ class RuntimeMonitor:
             await self._client.delete(ref, uid=asked.uid)
         except HoldfastError as error:
             return f"The pod could not be deleted: {error.happened}"
-        self._count_round(watched, role, fields)
+        self._count_round(watched, asked.role, fields)
         watched.restart = _Restart(
             uid=asked.uid,
             known=frozenset(each.uid for each in every),
@@ -459,7 +474,9 @@ class RuntimeMonitor:
         return (await self._client.list(scope)).items
 
 
-def _read_variant(service: InferenceService, template: Fields, backend: BackendProfile) -> _Variant:
+def _read_variant(
+    service: InferenceService, role: str, template: Fields, backend: BackendProfile
+) -> _Variant:
     container = _server(template)
     command = _command_of(container)
     variables = {
@@ -467,19 +484,25 @@ def _read_variant(service: InferenceService, template: Fields, backend: BackendP
         for each in _items(container.get("env"))
         if isinstance(each.get("value"), str)
     }
-    adapters = service.spec.adapters
-    model = value_at(template, ("metadata", "annotations", MODEL_ANNOTATION))
+    spec, adapters = service.spec, service.spec.adapters
+    model = str(value_at(template, ("metadata", "annotations", MODEL_ANNOTATION)) or spec.model_ref)
+    weights = None
+    if backend.tells_digest:
+        # A canary that was promoted is rendered as the primary.
+        first = role == PRIMARY and model == spec.model_ref
+        weights = spec.model_digest if first else spec.canary_model_digest
     named = [[each.name, each.source, each.strength] for each in adapters or ()]
     return _Variant(
         command=command,
         declared=read_declaration(
             command,
             backend,
-            model=str(model or service.spec.model_ref),
+            model=model,
             variables=variables,
             adapters=adapters,
+            digest=weights,
         ),
-        digest=digest([list(command), named, adapters is None]),
+        digest=digest([list(command), named, adapters is None, weights]),
     )
 
 
@@ -530,7 +553,3 @@ def _url(address: str) -> str:
 
 def _not_compared(why: str) -> FieldComparison:
     return FieldComparison(field="model", match=RuntimeMatch.UNKNOWN, reason=why)
-
-
-def _role_of(watched: _Watched, variant: _Variant) -> str:
-    return next((role for role, each in watched.variants.items() if each == variant), "")

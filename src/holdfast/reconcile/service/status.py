@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 
-from holdfast.core.backends import POD_PORT
+from holdfast.core.backends import DEFAULT_BACKEND, POD_PORT, backend_profile
 from holdfast.core.engine_report import RuntimeDifference
 from holdfast.core.errors import HoldfastError, InvalidSpec, PermissionDenied, ValidationError
 from holdfast.core.object_ref import ObjectRef
@@ -227,17 +227,16 @@ def _plan(inputs: StatusInputs) -> tuple[str, ...]:
     return plan
 
 
-def _model(inputs: StatusInputs) -> ModelStatus | None:
+def _model(inputs: StatusInputs) -> ModelStatus:
     """What the model was resolved to: what was known before stays while it is downloaded anew."""
     resolved = resolved_model(inputs.service)
-    if resolved is None:
-        return None
     old = inputs.service.status.model if inputs.service.status else None
     if old is not None and (old.ref, old.revision) != (resolved.ref, resolved.revision):
         old = None
-    found = resolved
+    found = _add_weights(inputs, resolved)
     if inputs.cache is not None:
-        found = inputs.cache.model or old or resolved
+        kept = old if old is not None and (old.commit or old.digest) else resolved
+        found = inputs.cache.model or kept
     head = inputs.head
     if head is None:
         return replace(found, branch=None, head=None, head_digest=None)
@@ -247,6 +246,22 @@ def _model(inputs: StatusInputs) -> ModelStatus | None:
     commit, digest = (head.found.commit, head.found.digest) if head.found else (None, None)
     branch = head.branch if head.asked else None
     return replace(found, branch=branch, head=commit, head_digest=digest)
+
+
+def _add_weights(inputs: StatusInputs, resolved: ModelStatus) -> ModelStatus:
+    """Add the digest of the weights that pods serve, where their engine is one that tells it."""
+    profile = backend_profile(inputs.service.spec.backend or DEFAULT_BACKEND)
+    runtime = inputs.runtime
+    if not profile.tells_digest or runtime is None:
+        return resolved
+    digests = [each for each in runtime.weights if each is not None]
+    if runtime.unknown:
+        return replace(resolved, unknown=runtime.unknown)
+    if len(digests) > 1:
+        return replace(resolved, unknown=f"Its pods have different weights: {', '.join(digests)}.")
+    if None in runtime.weights or not digests:
+        return replace(resolved, unknown="Not every pod that is ready has said it.")
+    return replace(resolved, digest=digests[0], unknown=None)
 
 
 def make_refused_status(

@@ -227,6 +227,46 @@ def test_a_field_of_an_unknown_writer_is_a_conflict_unless_forced(
     on(scene)
 
 
+INCOMPLETE = [
+    *((verb, "metadata", name) for verb in ("get", "list", "create", "update")
+      for name in ("uid", "resourceVersion")),
+    ("get", "", "kind"),
+    ("update", "", "apiVersion"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("verb", "within", "missing"), INCOMPLETE)
+def test_an_answer_without_its_identity_is_refused_in_words(
+    verb: str, within: str, missing: str
+) -> None:
+    async def scene() -> None:
+        world = PlainMemoryWorld()
+        item = config_map(world, a="1")
+        if verb == "update":
+            await world.client.apply(item, manager="us")
+            item = config_map(world, a="2")
+        answered: Any = getattr(world.plain, verb)  # one of five verbs
+
+        async def without(*given: Any, **named: Any) -> Any:
+            found = await answered(*given, **named)
+            for each in found.items if verb == "list" else [found]:
+                (each[within] if within else each).pop(missing)
+            return found
+
+        if verb in ("get", "list"):
+            world.kube.create(item, manager="them")
+        setattr(world.plain, verb, without)
+        scope = Scope(api_version="v1", kind="ConfigMap", namespace=world.namespace)
+        listed = world.client.list(scope)
+        applied = world.client.apply(item, manager="us", force=True)
+        asked, unused = (listed, applied) if verb == "list" else (applied, listed)
+        unused.close()
+        with pytest.raises(TargetUnavailable, match=rf"{verb}\(\).* no {within}\.?{missing}\."):
+            await asked
+
+    asyncio.run(scene())
+
+
 def test_what_it_cannot_do_it_refuses() -> None:
     async def scene() -> None:
         world = PlainMemoryWorld()

@@ -160,6 +160,9 @@ class KubeClient(Protocol):
     KubeConflict mean that the world is another than the one that was seen: observe again. Objects
     that are returned belong to the caller.
 
+    Verdicts are remembered by uid and `metadata.resourceVersion`: a change that does not move the
+    version is not seen.
+
     Verdicts rest on `metadata.managedFields` of what is returned, in the API server's own form.
     Without any entry an object counts as one whose record was wiped, which is an alarm of its own,
     and every field is applied anew. `ApplyOverUpdate` makes the record for clients of whose

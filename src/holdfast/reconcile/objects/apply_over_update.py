@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from holdfast.core.errors import NotFound, TargetUnavailable, ValidationError
 from holdfast.core.json_patch import apply_json_patch
-from holdfast.core.ownership.canonical import is_custom
+from holdfast.core.ownership.canonical import is_custom, value_at
 from holdfast.core.ownership.managed_fields import UNTRACKED_MANAGER
 from holdfast.core.ownership.server_side_apply import (
     APPLY,
@@ -41,7 +41,7 @@ from holdfast.core.ownership.server_side_apply import (
     server_side_apply,
     write_managed_fields,
 )
-from holdfast.core.tree import Fields
+from holdfast.core.tree import Fields, Path
 from holdfast.reconcile.kube import (
     ConflictReason,
     KubeConflict,
@@ -65,7 +65,8 @@ _NO_TIME = "1970-01-01T00:00:00Z"
 class PlainKubeClient(Protocol):
     """What `ApplyOverUpdate` needs: five verbs, as every Kubernetes library has them.
 
-    An answer is the object as the API server returned it, with its apiVersion and kind. What the
+    An answer is the object as the API server returned it, with apiVersion, kind, uid and
+    resourceVersion. Verdicts are remembered by that version, so a change has to move it. What the
     server refuses is raised as one of our errors; `error_for_response` makes them. Nothing is
     retried and nothing is swallowed: a question that got no answer is TargetUnavailable, and never
     None.
@@ -91,6 +92,51 @@ class PlainKubeClient(Protocol):
         """DELETE the object, with those that are not empty as its `preconditions`."""
 
 
+class _CheckedClient:
+    """A plain client, whose answers are refused where they do not say what they are about."""
+
+    def __init__(self, client: PlainKubeClient) -> None:
+        self._client = client
+
+    async def get(self, ref: ObjectRef) -> Fields | None:
+        found = await self._client.get(ref)
+        return None if found is None else _check_answer("get", found)
+
+    async def list(self, scope: Scope) -> ObjectList:
+        found = await self._client.list(scope)
+        # The API server leaves out of the items of a list what they are.
+        known: Fields = {"apiVersion": scope.api_version, "kind": scope.kind}
+        items = [_check_answer("list", {**known, **item}) for item in found.items]
+        return ObjectList(items=items, version=found.version)
+
+    async def create(self, item: Fields) -> Fields:
+        return _check_answer("create", await self._client.create(item))
+
+    async def update(self, item: Fields, *, subresource: str = "") -> Fields:
+        return _check_answer("update", await self._client.update(item, subresource=subresource))
+
+    async def delete(self, ref: ObjectRef, *, uid: str = "", version: str = "") -> None:
+        await self._client.delete(ref, uid=uid, version=version)
+
+
+_IDENTITY: tuple[Path, ...] = (
+    ("apiVersion",), ("kind",), ("metadata", "name"), ("metadata", "uid"),
+    ("metadata", "resourceVersion"),
+)  # fmt: skip
+
+
+def _check_answer(verb: str, found: Fields) -> Fields:
+    """Return an answer that says of which object it is, and at which version: guards need both."""
+    for path in _IDENTITY:
+        if not value_at(found, path):
+            raise TargetUnavailable(
+                f"What {verb}() of the client returned has no {'.'.join(path)}.",
+                hint="Return objects as the API server does, a test double too: with a uid that "
+                "is new for each object, and a resourceVersion that is new for each change.",
+            )
+    return found
+
+
 class ApplyOverUpdate:
     """A `KubeClient` over five plain verbs.
 
@@ -102,7 +148,7 @@ class ApplyOverUpdate:
     """
 
     def __init__(self, client: PlainKubeClient) -> None:
-        self._client = client
+        self._client = _CheckedClient(client)
 
     async def get(self, ref: ObjectRef) -> Fields | None:
         """Return the object, with the owners that our record knows; see the port."""
@@ -112,11 +158,7 @@ class ApplyOverUpdate:
     async def list(self, scope: Scope) -> ObjectList:
         """Return every object that matches; see the port."""
         found = await self._client.list(scope)
-        items = [
-            _view({"apiVersion": scope.api_version, "kind": scope.kind, **item})
-            for item in found.items
-        ]
-        return ObjectList(items=items, version=found.version)
+        return ObjectList(items=[_view(item) for item in found.items], version=found.version)
 
     def watch(self, scope: Scope, *, version: str) -> AsyncIterator[WatchEvent]:
         """Refuse: there is no watch."""

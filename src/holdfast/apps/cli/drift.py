@@ -21,6 +21,7 @@ from holdfast.apps.cli.views.drifts import (
     summarize_drift,
 )
 from holdfast.apps.cli.views.text import one_line
+from holdfast.core.drift import DriftKind
 from holdfast.core.errors import NotFound
 from holdfast.core.gitops.drift import DriftState
 from holdfast.core.ledger import DriftRecord
@@ -63,8 +64,8 @@ def command() -> None:
 @click.option(
     "--type",
     "kind",
-    type=click.Choice(["configuration", "image", "resource", "secret", "model"]),
-    help="Only this kind of drift.",
+    type=click.Choice([each.value for each in DriftKind]),
+    help="Only this kind of drift. runtime is for workloads alone.",
 )
 @click.option(
     "--state",

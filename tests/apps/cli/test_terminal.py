@@ -17,6 +17,7 @@ import pytest
 from tests.apps.cli.conftest import CHAT
 from tests.support.processes import HOLDFAST, started
 
+from holdfast.apps.cli.delete import PRICED
 from holdfast.apps.cli.exits import Exit
 from holdfast.apps.cli.screen import wants_ascii, wants_colour
 from holdfast.apps.cli.views.text import format_markdown_table
@@ -228,6 +229,15 @@ def test_delete_asks_on_a_terminal(applied: Path) -> None:
     terminal.type("y\r")
     assert terminal.end() == 0
     assert holdfast("status", "-o", "name").stdout == ""
+
+
+def test_delete_of_many_says_of_how_many_the_cost_was_not_asked(applied: Path) -> None:
+    terminal = Terminal("delete", *(f"bot-{number}" for number in range(PRICED + 2)))
+    terminal.read_until("What 2 more workloads cost was not asked.")
+    terminal.read_until("Delete? [y/N]")
+    assert f"bot-{PRICED - 1}: it is not there" in terminal.seen
+    assert f"bot-{PRICED}: " not in terminal.seen
+    assert terminal.interrupt() == Exit.INTERRUPTED
 
 
 def test_control_c_at_a_question_exits_130_and_deletes_nothing(applied: Path) -> None:

@@ -92,4 +92,4 @@ def _describe_costs(session: Session, ids: Sequence[WorkloadId]) -> Iterator[str
             cost = describe_cost(plan.steps[0].cost, "replica") if plan else "it is not there"
             yield f"  {id}: {cost}"
     if (left := len(ids) - PRICED) > 0:
-        yield f"  What the other {left} cost was not asked."
+        yield f"  What {count(left, 'more workload')} cost was not asked."

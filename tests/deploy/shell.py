@@ -46,8 +46,3 @@ class Shell:
 def uid(found: dict[str, Any]) -> str:
     value: str = found["metadata"]["uid"]
     return value
-
-
-def is_ready(found: dict[str, Any]) -> bool:
-    conditions = found.get("status", {}).get("conditions", [])
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)

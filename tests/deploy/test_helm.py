@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.deploy.shell import Shell, is_ready, uid
+from tests.deploy.shell import Shell, uid
 from tests.deploy.uninstall_page import WITH_HELM, uninstall_steps
 from tests.support.cluster import Cluster
 from tests.support.cluster_fixtures import skip_without
@@ -29,6 +29,12 @@ def shell(kubectl_shell: Shell, pytestconfig: pytest.Config) -> Shell:
     except NotBuilt as missing:
         skip_without(pytestconfig, "Helm", missing)
     return kubectl_shell
+
+
+# Any: an object of the Kubernetes API as it comes over the wire.
+def is_ready(found: dict[str, Any]) -> bool:
+    conditions = found.get("status", {}).get("conditions", [])
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
 def may(shell: Shell, user: str, what: str) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from tests.deploy.shell import Shell, is_ready, uid
+from tests.deploy.shell import Shell, uid
 from tests.deploy.uninstall_page import WITH_MANIFESTS, uninstall_steps
 from tests.support.cluster import Cluster
 from tests.support.cluster_fixtures import skip_without
@@ -188,20 +188,23 @@ def test_what_was_exported_is_gone_and_every_model_is_there(
     resting = {
         **{"replicas": 1, "minReplicas": 0, "maxReplicas": 1},
         "autoscaling": {"idleAfter": "5s"},
+        # No gateway accepts its route, so it is never ready: it rests after this.
+        "healthCheck": {"startup": "5s"},
     }
+    restricted = {"securityContext": {"runAsNonRoot": True, "runAsUser": 1000}}
     by_keda = scaled(scaler="keda", metric="queue_length", target=1)
     cluster.apply(
         small_service("chat", {"minReplicas": 1, "maxReplicas": 2}),
         small_service("chat", {"backend": "vllm", "nodes": 2}, name="many"),
         small_service("chat", by_keda, name="queued"),
         small_service("chat", resting, name="idle"),
-        small_service(SYSTEM, {"replicas": 1}, name="inside"),
+        small_service(SYSTEM, {"replicas": 1, "podTemplate": {"spec": restricted}}, name="inside"),
     )
     command = ["operator", "--metrics-address=127.0.0.1:0", "--gateway=infra/public"]
     command += ["--domain=models.example", "--prometheus=http://127.0.0.1:9"]
     with ControllerProcess(cluster, tmp_path / "log", command).running() as operator:
         operator.wait_until(lambda: all_there(cluster), "the services' objects")
-        cluster.wait("hold", "inside", SYSTEM, is_ready, timeout=60)
+        cluster.wait("deployment", "inside-primary", SYSTEM, is_available, timeout=60)
         operator.wait_until(lambda: is_put_to_rest(cluster, "idle"), "a service at rest", 90)
     made = served(cluster)
     inside = uid(cluster.get("deployment", "inside-primary", SYSTEM))
@@ -226,6 +229,10 @@ def test_what_was_exported_is_gone_and_every_model_is_there(
     for kind, names in SERVED.items():
         for name in names:
             assert "ownerReferences" not in cluster.get(kind, name, "chat")["metadata"]
+
+
+def is_available(deployment: dict[str, Any]) -> bool:
+    return deployment.get("status", {}).get("availableReplicas") == 1
 
 
 def served(cluster: Cluster) -> dict[tuple[str, str], str]:

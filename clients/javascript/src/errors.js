@@ -14,7 +14,7 @@ const MAX_MESSAGE = 8000;
 /** Statuses after which the same request may succeed later. */
 export const RETRIED = [408, 425, 429, 500, 502, 503, 504];
 /** Statuses after which a write may have taken effect all the same. */
-const MAYBE_APPLIED = [408, 500, 502, 504];
+const MAYBE_APPLIED = [408, 500, 502, 503, 504];
 /** Names the replica that answered; on answers of workloads alone. */
 const REPLICA = "x-holdfast-replica";
 
@@ -171,6 +171,18 @@ export function clean(text) {
 }
 
 /**
+ * Say whether a request surely was not begun, so that even a write without a key may be repeated.
+ * A gateway answers 503 also when the server broke off in the middle, and names no time then.
+ *
+ * @param {number} status
+ * @param {Headers} headers
+ */
+export function turnedAway(status, headers) {
+  const atTheDoor = headers.has("retry-after") || headers.has(REPLICA);
+  return status === 429 || (status === 503 && atTheDoor);
+}
+
+/**
  * What is known of an answer that is no success.
  *
  * @typedef {object} FailedAnswer
@@ -190,9 +202,10 @@ export function clean(text) {
  */
 export function errorFrom({ path, wrote, lost, status, headers, text }) {
   const { code, problems, plan, ...form } = errorForm(text);
-  const outcomeUnknown = wrote && (lost || MAYBE_APPLIED.includes(status));
+  const maybeApplied = MAYBE_APPLIED.includes(status) && !turnedAway(status, headers);
+  const outcomeUnknown = wrote && (lost || maybeApplied);
   let message = form.message || `${path} was answered with ${status || "a redirect"}.`;
-  const [first = "", rest = ""] = message.split(NOTHING_CHANGED);
+  const [first = "", rest = ""] = message.replace(OUTCOME_UNKNOWN, NOTHING_CHANGED).split(NOTHING_CHANGED);
   let hint = rest.split("\n", 1)[0]?.trim();
   if (outcomeUnknown) {
     hint = LOOK_FIRST;

@@ -10,6 +10,7 @@ import {
   refuse,
   RETRIED,
   retryAfter,
+  turnedAway,
   UnavailableError,
   unreadable,
 } from "./errors.js";
@@ -19,8 +20,6 @@ import { checkOptions, misconfigured, serverAddress, userAgent } from "./setting
 export const TIMEOUT_MS = 30_000;
 const RETRIES = 3;
 const READS = ["GET", "HEAD"];
-/** Statuses that say the request was not begun, so even a write without a key may be repeated. */
-const NOT_BEGUN = [429, 503];
 /** Errors of Node's sockets from before anything was sent. Browsers do not tell. */
 const UNSENT = /ECONNREFUSED|ENOTFOUND|EAI_AGAIN|UNREACH|CONNECT_TIMEOUT/;
 const MAX_RETRY_AFTER = 60;
@@ -81,7 +80,8 @@ export class ApiClient {
    * @param {object} [options]
    * @param {string} [options.baseUrl] In a browser, left out means the page's own server.
    * @param {string} [options.token]
-   * @param {boolean} [options.session] Send the cookie of the same origin, and guard writes.
+   * @param {boolean} [options.session] Send the cookie of the same origin, and guard writes; one
+   *   without an idempotency key is sent once, for a person decides whether to repeat it.
    * @param {number} [options.timeoutMs] Default for calls; 30 seconds.
    * @param {number} [options.retries] How often a request is repeated at most; 3.
    * @param {boolean} [options.allowInsecure] Let a token cross the network over plain http.
@@ -126,7 +126,8 @@ export class ApiClient {
    * Send one request and read its answer. Throws what an answer other than success means.
    *
    * A GET, and a write under an idempotency key, is repeated when its answer was lost or says
-   * that trying again may help; any other write only when it surely was not begun.
+   * that trying again may help; any other write only when it surely was not begun, and not at all
+   * in a session.
    *
    * @param {string} method
    * @param {string} path
@@ -330,14 +331,15 @@ export class ApiClient {
         const text = await response.text();
         const error = errorFrom({ path, wrote: writes, lost, status, headers, text });
         pause = asked(retryAfter(headers)) ?? pause;
-        const again = (repeats ? RETRIED : NOT_BEGUN).includes(status);
+        const again = repeats ? RETRIED.includes(status) : !session && turnedAway(status, headers);
         if (attempt >= retries || !again || pause >= call.left()) throw error;
         lost ||= error.outcomeUnknown;
       } catch (error) {
         if (error instanceof HoldfastError) throw error;
         const unsent = UNSENT.test(/** @type {any} */ (error)?.cause?.code);
         lost ||= writes && !unsent;
-        if (attempt >= retries || pause >= call.left() || call.signal.aborted || !(unsent || repeats)) {
+        const again = repeats || (unsent && !session);
+        if (attempt >= retries || pause >= call.left() || call.signal.aborted || !again) {
           throw call.failure(error, path, lost);
         }
       }

@@ -9,6 +9,15 @@ import { cut, events, hang, json, scripted, trickle } from "./support/scripted.j
 import { echoSpec, startServer } from "./support/server.js";
 
 const UNAVAILABLE = json(503, { error: "unavailable", message: "Not now." });
+const AT_ONCE = { "Retry-After": "0" };
+const TURNED_AWAY = [
+  json(503, { error: "unavailable", message: "Not now." }, AT_ONCE),
+  json(429, { error: "rate_limited", message: "" }, AT_ONCE),
+];
+const UNKNOWN = "The request was sent, so whether it took effect is unknown.";
+const LOST = json(504, { error: "outcome_unknown", message: `Away. ${UNKNOWN} Look again.` }, AT_ONCE);
+const CONFLICT = json(409, { error: "conflict", message: "Other. Nothing was changed. Look." });
+const thrownBy = (call) => call.then(() => assert.fail("nothing was thrown"), (error) => error);
 
 /** Take so many events of an iterator, and end it. */
 async function take(count, iterator) {
@@ -246,20 +255,60 @@ describe("retries", () => {
     }));
 
   it("repeat a write without a key that surely was not begun", () =>
-    against([UNAVAILABLE, json(429, { error: "rate_limited", message: "" }, { "Retry-After": "0" }), ok],
+    against([...TURNED_AWAY, ok],
       async (api, server) => {
         assert.deepEqual(await api.send("POST", "/x", {}), { done: true });
         assert.equal(server.requests.length, 3);
       }));
 
-  it("do not say that nothing was changed when an earlier try got no answer", () =>
-    against([cut, json(409, { error: "conflict", message: "Other. Nothing was changed. Look." })],
-      async (api) => {
-        const error = await api.send("POST", "/x", {}, { idempotencyKey: "k" }).catch((e) => e);
-        assert.ok(error instanceof holdfast.ConflictError);
+  const open = [
+    ["whose outcome the server does not know", LOST],
+    ["that a gateway answered when the server broke off", (_, response) => {
+      response.writeHead(503, { "Content-Type": "text/plain" });
+      response.end("upstream reset before headers");
+    }],
+    ["that is away and names no time", json(503, { error: "unavailable", message: `Away. ${UNKNOWN}` })],
+  ];
+  for (const [name, script] of open) {
+    it(`leave a write without a key alone ${name}`, () => against([script, CONFLICT], async (api, server) => {
+      const error = await thrownBy(api.send("POST", "/x", {}));
+      assert.equal(server.requests.length, 1);
+      assert.ok(error instanceof holdfast.UnavailableError, error.stack);
+      assert.equal(error.outcomeUnknown, true);
+      assert.equal(error.message.split("effect is unknown").length, 2, error.message);
+    }));
+  }
+
+  for (const [name, script] of [["got no answer", cut], ["had an unknown outcome", LOST]]) {
+    it(`do not say that nothing was changed when an earlier try ${name}`, () =>
+      against([script, CONFLICT], async (api, server) => {
+        const error = await thrownBy(api.send("POST", "/x", {}, { idempotencyKey: "k" }));
+        assert.equal(server.requests.length, 2);
+        assert.ok(error instanceof holdfast.ConflictError, error.stack);
         assert.equal(error.outcomeUnknown, true);
         assert.doesNotMatch(error.message, /Nothing was changed/);
       }));
+  }
+
+  for (const script of TURNED_AWAY) {
+    it("send a write of a page once, whatever the answer", () => against([script, ok], async (api, server) => {
+      const error = await thrownBy(api.send("POST", "/x", {}));
+      assert.equal(server.requests.length, 1);
+      assert.equal(error.outcomeUnknown, false);
+      assert.deepEqual(await api.get("/x"), { done: true });
+    }, { session: true }));
+  }
+
+  it("send a write of a page once where nobody listens", async () => {
+    let asked = 0;
+    const fetch = async () => {
+      asked++;
+      throw Object.assign(new TypeError("fetch failed"), { cause: { code: "ECONNREFUSED" } });
+    };
+    const api = new ApiClient({ baseUrl: "http://127.0.0.1:9", session: true, fetch });
+    await thrownBy(api.send("POST", "/x", {}));
+    assert.equal(asked, 1);
+  });
 
   it("give up at last, with what the server said", () => against([UNAVAILABLE], async (api, server) => {
     const error = await api.get("/x").catch((thrown) => thrown);

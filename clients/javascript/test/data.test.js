@@ -167,7 +167,7 @@ describe("against a backend that misbehaves", () => {
   }));
 
   it("a reply that was not begun is asked for again", () => against(
-    [json(503, { error: { message: "busy", code: "unavailable" } }), json(200, { choices: [{ message: { content: "hi" } }] })],
+    [json(503, { error: { message: "busy", code: "unavailable" } }, { "Retry-After": "0" }), json(200, { choices: [{ message: { content: "hi" } }] })],
     async (endpoint) => assert.equal((await endpoint.generateText({ prompt: "x" })).text, "hi"),
   ));
 

@@ -72,6 +72,11 @@ class HoldfastError(Exception):
         """The message without its constant summary."""
         return " ".join(part for part in (self.happened, self.changed, self.hint) if part)
 
+    @property
+    def nothing_changed(self) -> bool:
+        """True when it surely had no effect. An open question is no such thing."""
+        return self.changed.startswith(NOTHING_CHANGED)
+
     def add_changes(self, made: str) -> None:
         """Say what was changed before this error, in the place of `NOTHING_CHANGED`.
 

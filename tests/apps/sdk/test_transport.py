@@ -20,6 +20,8 @@ from holdfast import (
     TargetUnavailable,
     ValidationError,
 )
+from holdfast.adapters.http.responses import Response, response_error
+from holdfast.adapters.http.transports import deadline_in
 from holdfast.core.errors import (
     NOTHING_CHANGED,
     OUTCOME_UNKNOWN,
@@ -154,6 +156,63 @@ def test_retries_end_with_an_error_that_quotes_the_server(
     with pytest.raises(TargetUnavailable, match="busy now"):
         asker(asker.target.observe(CHAT))
     assert len(proxy.requests) == 5
+
+
+TURNED_AWAY = {**JSON, "retry-after": "0"}
+LOST = error_body("outcome_unknown", f"Away. {OUTCOME_UNKNOWN} Look again.")
+CONFLICT = error_body("conflict", f"Other. {NOTHING_CHANGED}")
+
+
+def post(asker: RemoteTargetDriver, key: str | None = None) -> Response:
+    """Send a write past the target, which gives each of its own a key."""
+    client = asker.target._client
+    deadline = deadline_in(30.0, client.clock)
+    return asker(client.request("POST", "/x", deadline=deadline, body=b"{}", key=key))
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_write_without_a_key_is_repeated_when_it_was_turned_away(
+    proxy: FaultProxy, asker: RemoteTargetDriver, status: int
+) -> None:
+    proxy.rewrite_status(every, 204)
+    proxy.rewrite_status(1, status, headers=TURNED_AWAY, body=error_body("unavailable"))
+    assert post(asker).status == 204
+    assert len(proxy.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "body"),
+    [
+        (504, TURNED_AWAY, LOST),
+        (503, {}, b"upstream connect error or disconnect"),
+        (503, JSON, LOST),
+    ],
+    ids=["ours", "a gateway's", "without a time"],
+)
+def test_a_write_without_a_key_that_may_have_taken_effect_is_sent_once(
+    proxy: FaultProxy,
+    asker: RemoteTargetDriver,
+    status: int,
+    headers: dict[str, str],
+    body: bytes,
+) -> None:
+    proxy.rewrite_status(every, 409, headers=JSON, body=CONFLICT)
+    proxy.rewrite_status(1, status, headers=headers, body=body)
+    error = response_error(post(asker))
+    assert len(proxy.requests) == 1
+    assert type(error) is TargetUnavailable and error.changed == OUTCOME_UNKNOWN
+    assert str(error).count("effect is unknown") == 1
+
+
+def test_a_conflict_after_an_open_outcome_does_not_say_that_nothing_was_changed(
+    proxy: FaultProxy, asker: RemoteTargetDriver
+) -> None:
+    proxy.rewrite_status(every, 409, headers=JSON, body=CONFLICT)
+    proxy.rewrite_status(1, 504, headers=TURNED_AWAY, body=LOST)
+    error = response_error(post(asker, key="k"))
+    assert len(proxy.requests) == 2
+    assert type(error) is Conflict and error.changed == OUTCOME_UNKNOWN
+    assert NOTHING_CHANGED not in str(error)
 
 
 UNREADABLE = [

@@ -306,3 +306,4 @@ def test_a_probe_is_answered_while_every_place_is_busy(tmp_path: Path) -> None:
         refused = httpx2.get(f"{server.url}/api/projects/acme/workloads", headers=token, timeout=20)
         assert refused.status_code == 503
         assert refused.json()["error"] == "too_many_connections"
+        assert int(refused.headers["retry-after"]) > 0

@@ -66,8 +66,6 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 BODY_LIMIT = 32 * 1024 * 1024
 """Largest response that is read into memory."""
-_NOT_PROCESSED = frozenset({429, 503})
-"""Statuses that say the request was not begun, so even an unkeyed write may be repeated."""
 
 log = logging.getLogger("holdfast")
 
@@ -131,8 +129,8 @@ class HttpClient:
                     raise self._no_response(method, deadline, error, lost) from error
                 wait, why = back_off(attempt, self._chance()), error.why
             else:
-                repeated = RETRIED_STATUSES if safe else _NOT_PROCESSED
-                if last or response.status not in repeated:
+                again = response.status in RETRIED_STATUSES if safe else response.turned_away
+                if last or not again:
                     return response
                 asked = retry_after(response.headers)
                 wait = back_off(attempt, self._chance()) if asked is None else asked

@@ -16,6 +16,7 @@ import msgspec
 from holdfast.adapters.http.client import HttpClient
 from holdfast.adapters.http.responses import (
     DATA_KEY_HINTS,
+    REPLICA_HEADER,
     Response,
     decode_response,
     printable,
@@ -38,8 +39,6 @@ from holdfast.wire.decode import prepare_type
 BODY_LIMIT = 256 * 1024 * 1024
 """Largest response that is read into memory; embeddings can be many."""
 PARTLY_SERVED = "Part of the reply may have been produced."
-REPLICA_HEADER = "x-holdfast-replica"
-"""Names the replica that answered; on responses of workloads alone."""
 _TRANSIENT_STATUSES = frozenset({429, 502, 503, 504})
 
 T = TypeVar("T")

@@ -36,8 +36,10 @@ from holdfast.wire.decode import prepare_type
 from holdfast.wire.plan_v1 import plan_from_json
 
 UNAVAILABLE_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504, 507})
-_MAYBE_APPLIED = frozenset({408, 500, 502, 504})
+_MAYBE_APPLIED = frozenset({408, 500, 502, 503, 504})
 """Statuses after which a write may have taken effect all the same."""
+REPLICA_HEADER = "x-holdfast-replica"
+"""Names the replica that answered; on responses of workloads alone."""
 
 T = TypeVar("T")
 
@@ -56,9 +58,19 @@ class Response:
     lost: bool = False
 
     @property
+    def turned_away(self) -> bool:
+        """True when the request surely was not begun, so even an unkeyed write may be repeated.
+
+        A gateway answers 503 also when the server broke off in the middle, and names no time then.
+        """
+        at_the_door = not self.headers.keys().isdisjoint(("retry-after", REPLICA_HEADER))
+        return self.status == 429 or (self.status == 503 and at_the_door)
+
+    @property
     def changed(self) -> str:
         """What an error about this response may say of its effect."""
-        if self.method == "GET" or not (self.lost or self.status in _MAYBE_APPLIED):
+        maybe_applied = self.status in _MAYBE_APPLIED and not self.turned_away
+        if self.method == "GET" or not (self.lost or maybe_applied):
             return NOTHING_CHANGED
         return OUTCOME_UNKNOWN
 
@@ -165,7 +177,9 @@ def response_error(
         case 409 | 412 if form:
             return Conflict(happened, changed=changed, hint="Observe again and retry.")
         case status if status in UNAVAILABLE_STATUSES:
-            return TargetUnavailable(happened, changed=changed, hint="Try again later.")
+            unknown = changed == OUTCOME_UNKNOWN
+            hint = "Look at what is there before you repeat it." if unknown else "Try again later."
+            return TargetUnavailable(happened, changed=changed, hint=hint)
         case status if 300 <= status < 400:
             return ApiError(
                 f"{response.where} answered {status}: redirects are not followed, as they would "
@@ -194,7 +208,9 @@ def _what_happened(response: Response, form: _ErrorForm | None) -> str:
     """Quote the server, less what our own error says again: its summary and the effect."""
     if form is None or not form.message:
         return f"{response.where} answered {response.status}."
-    said = form.message.partition("\n")[0].replace(NOTHING_CHANGED, "")
+    said = form.message.partition("\n")[0]
+    for effect in (NOTHING_CHANGED, OUTCOME_UNKNOWN):
+        said = said.replace(effect, "")
     first, stop, rest = said.partition(". ")
     if stop and first in _SUMMARIES:
         said = rest

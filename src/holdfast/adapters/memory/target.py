@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from holdfast.core.cost import Cost
 from holdfast.core.drift import find_drift
 from holdfast.core.errors import (
-    NOTHING_CHANGED,
     OUTCOME_UNKNOWN,
     Conflict,
     HoldfastError,
@@ -303,7 +302,7 @@ class MemoryTarget:
             if fault.left and fault.after_effect is after_effect and fault.slug in (None, slug):
                 fault.left -= 1
                 error = copy.copy(fault.error)  # whoever handles it may add to it
-                if after_effect and error.changed.startswith(NOTHING_CHANGED):
+                if after_effect and error.nothing_changed:
                     error.add_changes(OUTCOME_UNKNOWN)
                 raise error
 

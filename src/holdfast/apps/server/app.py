@@ -11,7 +11,12 @@ from time import perf_counter
 from urllib.parse import unquote
 
 from holdfast.apps.server import logs
-from holdfast.apps.server.errors import HttpError, internal_error, to_http_error
+from holdfast.apps.server.errors import (
+    HttpError,
+    cluster_refusal,
+    internal_error,
+    to_http_error,
+)
 from holdfast.apps.server.origins import KnownHosts, SharedOrigins
 from holdfast.apps.server.protocol import MAX_SKIPPED_BODY, SEND_WHOLE_EXTENSION
 from holdfast.apps.server.proxy import StreamInterrupted, interrupted_event
@@ -145,10 +150,8 @@ class HttpApplication:
     def _http_error(self, error: HoldfastError) -> HttpError:
         refused = isinstance(error, AuthError | PermissionDenied)
         if refused and self._services.cluster is not None:
-            # The cluster refused this server. The caller's own credential was good.
             logs.event("cluster_refused", level=logging.ERROR, reason=error.happened)
-            message = "The cluster refuses this server's own credentials. Nothing was changed."
-            return HttpError(503, "unavailable", message, retry_after=30)
+            return cluster_refusal(error, whose="this server's")
         return to_http_error(error)
 
     async def _send(

@@ -153,12 +153,25 @@ def to_http_error(error: HoldfastError) -> HttpError:
             return HttpError(409, "ambiguous", text)
         case RefusedByPolicy():
             return HttpError(409, "refused", text)
-        case StoreFull():
+        case StoreFull() if error.nothing_changed:
             return HttpError(507, "out_of_space", text, retry_after=10)
         case TargetUnavailable():
-            return HttpError(503, "unavailable", text, retry_after=5)
+            return unavailable_error(error, text, retry_after=5)
         case _:
             return HttpError(500, "internal", text)
+
+
+def unavailable_error(error: HoldfastError, message: str, *, retry_after: int) -> HttpError:
+    """Answer for what is away: 503 only where nothing was begun, as clients repeat that unasked."""
+    if error.nothing_changed:
+        return HttpError(503, "unavailable", message, retry_after=retry_after)
+    return HttpError(504, "outcome_unknown", message, retry_after=retry_after)
+
+
+def cluster_refusal(error: HoldfastError, *, whose: str) -> HttpError:
+    """Answer for a cluster that refuses our own credentials: the caller's were good."""
+    message = f"The cluster refuses {whose} own credentials. {error.changed}"
+    return unavailable_error(error, message, retry_after=30)
 
 
 CHALLENGE = ((b"www-authenticate", b"Bearer"),)

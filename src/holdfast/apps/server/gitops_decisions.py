@@ -33,6 +33,7 @@ from holdfast.core.errors import (
     NotFound,
     PermissionDenied,
     StalePlan,
+    report_changes,
 )
 from holdfast.core.gitops.drift import DriftState, ObjectDrift, Resolution
 from holdfast.core.object_ref import ObjectRef
@@ -97,8 +98,9 @@ async def sync_application(services: Services, request: Request) -> HttpResponse
         raise insufficient_scope(TokenScope.APPROVE)
     newest = await ledger_store.entries(application=str(context.application.id), limit=1)
     review.sync(context, actor=actor_of(request), prune=form.prune, force=form.force)
-    done = await _wait_until_handled(services, context, form.wait)
-    entries = await ledger_store.entries(application=str(context.application.id), limit=100)
+    with report_changes(f"The sync of {context.application.id} was begun."):
+        done = await _wait_until_handled(services, context, form.wait)
+        entries = await ledger_store.entries(application=str(context.application.id), limit=100)
     seq = newest[0].seq if newest else 0
     messages = [
         entry.summary for entry in entries if entry.seq > seq and entry.action in _SYNC_ACTIONS

@@ -10,7 +10,7 @@ from contextlib import aclosing, contextmanager
 from datetime import UTC, datetime
 
 from holdfast.apps.server import gitops_forms
-from holdfast.apps.server.errors import HttpError
+from holdfast.apps.server.errors import HttpError, cluster_refusal
 from holdfast.apps.server.request import HttpResponse, HttpStream, Request, json_response, read_body
 from holdfast.apps.server.services import Services
 from holdfast.core.errors import AuthError, NotFound, PermissionDenied
@@ -190,8 +190,7 @@ def translate_cluster_refusals() -> Iterator[None]:
     try:
         yield
     except (AuthError, PermissionDenied) as error:
-        message = "The cluster refuses the controller's own credentials. Nothing was changed."
-        raise HttpError(503, "unavailable", message, retry_after=30) from error
+        raise cluster_refusal(error, whose="the controller's") from error
 
 
 def _parse_flag(text: str, name: str) -> bool:

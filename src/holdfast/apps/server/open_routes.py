@@ -158,6 +158,8 @@ def _responses(route: ApiRoute) -> Fields:
     statuses = set(route.errors)
     if route.credential is not RouteCredential.OPEN:
         statuses |= set(_AUTHENTICATED_ERRORS)
+        if route.method != "GET":
+            statuses.add(504)
     elif route.path == "/readyz":
         statuses.add(503)
     if route.body is not None or route.credential is RouteCredential.DATA:

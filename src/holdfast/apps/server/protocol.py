@@ -428,6 +428,7 @@ class StrictProtocol(HttpToolsProtocol):
             STATUS_LINE[refused.status],
             b"content-type: application/json\r\ncontent-length: ",
             str(len(body)).encode(),
+            b"\r\nretry-after: 1" if refused.status == 503 else b"",
             b"\r\nconnection: close\r\n\r\n",
         ]
         self.transport.write(b"".join([*head, body]))

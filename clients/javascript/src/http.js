@@ -176,12 +176,11 @@ export class ApiClient {
       try {
         const headers = id === undefined ? undefined : { "Last-Event-ID": id };
         for await (const each of this.#open("GET", path, { query, signal, idleMs, headers })) {
-          const opened = each.event === "open";
+          const silent = each.data === undefined;
           if (lost) yield { event: "back" };
           lost = false;
-          if (!opened || open) yield each;
-          if (opened) continue;
-          tries = 0;
+          if (!silent || (open && each.id === undefined)) yield each;
+          if (!silent) tries = 0;
           // A reset starts counting anew; without an id of its own there is nothing to resume.
           if (each.id !== undefined || each.event === "reset") id = each.id;
         }
@@ -209,7 +208,7 @@ export class ApiClient {
    */
   async *stream(method, path, options) {
     for await (const each of this.#open(method, path, options)) {
-      if (each.event !== "open") yield each;
+      if (each.data !== undefined) yield each;
     }
   }
 
@@ -225,6 +224,8 @@ export class ApiClient {
   }
 
   /**
+   * Yield events, and without data: that there is a connection, and an id that stands alone.
+   *
    * @param {string} method
    * @param {string} path
    * @param {RequestOptions & CallOptions} [options]
@@ -241,7 +242,8 @@ export class ApiClient {
           ? `${fields.data}\n${value}` : value;
       } else {
         const { id, event = "message", data } = fields;
-        if (data !== undefined) yield { id, event, data: parsed(data) };
+        // An id may come alone: the server says where a stream begins before there is an event.
+        if (data !== undefined || id !== undefined) yield { id, event, data: data && parsed(data) };
         fields = {};
       }
     }

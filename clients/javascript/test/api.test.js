@@ -386,9 +386,27 @@ describe("answers that are none", () => {
 describe("streams", () => {
   const say = (id, data, event) => `${event ? `event: ${event}\n` : ""}id: ${id}\ndata: ${JSON.stringify(data)}\n\n`;
 
+  // As the server begins each stream: with the id of what is known, and nothing to tell.
+  const listening = (id) => `: listening\nid: ${id}\n\n`;
+
+  it("resume where the server said they begin, when they are cut before the first event", () => against([
+    events([listening(6)]),
+    events([listening(6), say(7, { a: 1 })], { end: false }),
+  ], async (api, server) => {
+    const found = await take(5, api.events("/x", { open: true }));
+    assert.deepEqual(found.map((each) => each.event), ["open", "lost", "back", "open", "message"]);
+    assert.deepEqual(server.requests.map((each) => each.headers["last-event-id"]), [undefined, "6"]);
+  }));
+
+  it("yield no event for an id alone", () => against([
+    events(["id: 1\n\n", "event: ping\nid: 2\n\n", say(3, "x")]),
+  ], async (api) => {
+    assert.deepEqual(await take(1, api.stream("GET", "/x")), [{ id: "3", event: "message", data: "x" }]);
+  }));
+
   it("resume behind the last id, and mark the cut", () => against([
-    events([": listening\n\n", say(7, { a: 1 }, "drift"), say(8, { a: 2 }), "data: half"]),
-    events([": listening\n\n", say(9, { a: 3 })], { end: false }),
+    events([listening(5), say(7, { a: 1 }, "drift"), say(8, { a: 2 }), "data: half"]),
+    events([listening(8), say(9, { a: 3 })], { end: false }),
   ], async (api, server) => {
     const found = await take(5, api.events("/x", { after: 5 }));
     assert.deepEqual(found.map(({ error, ...rest }) => rest), [

@@ -2,7 +2,8 @@
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { readFile, rm, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, readFile, rm, symlink, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, it } from "node:test";
 import { promisify } from "node:util";
@@ -11,8 +12,12 @@ import { echoSpec, PACKAGE, REPOSITORY, startServer } from "./support/server.js"
 
 const run = promisify(execFile);
 const COMMAND = "llama-server --model /models/tiny.gguf";
-let server, env, mgmt;
+let home, server, env, mgmt;
 before(async () => {
+  // Elsewhere, so that a run that is killed leaves nothing in the clone.
+  home = await mkdtemp(join(tmpdir(), "holdfast-examples-"));
+  await mkdir(join(home, "node_modules"));
+  await symlink(PACKAGE, join(home, "node_modules", "holdfast-ml"));
   server = await startServer();
   mgmt = new ManagementClient({ baseUrl: server.url, project: "acme", sdkToken: server.admin });
   await play(await readFile(join(PACKAGE, "examples", "ensure.js"), "utf8"), {
@@ -21,18 +26,17 @@ before(async () => {
   const key = await server.make({ name: "app", kind: "live", workload: "support-bot" });
   env = { HOLDFAST_TOKEN: server.admin, HOLDFAST_API_KEY: key };
 });
-after(() => server.close());
+after(async () => {
+  await server.close();
+  await rm(home, { recursive: true });
+});
 
-/** Run a program inside the package, so that it finds it by its name, with a command that is here. */
+/** Run a program that finds the package by its name, with a command that is here. */
 async function play(text, more, ...given) {
-  const file = join(PACKAGE, "examples", `.played-${Math.random().toString(36).slice(2)}.js`);
+  const file = join(home, "played.mjs");
   await writeFile(file, text.replaceAll(COMMAND, echoSpec("").command));
   const base = { ...process.env, HOLDFAST_URL: server.url, HOLDFAST_PROJECT: "acme" };
-  try {
-    return (await run(process.execPath, [file, ...given], { env: { ...base, ...more } })).stdout;
-  } finally {
-    await rm(file);
-  }
+  return (await run(process.execPath, [file, ...given], { env: { ...base, ...more } })).stdout;
 }
 
 const example = (name) => readFile(join(PACKAGE, "examples", name), "utf8");

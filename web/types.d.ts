@@ -2,8 +2,8 @@
 
 export interface Writer { manager: string; actor?: string; operation?: string; subresource?: string; at?: string }
 export interface Entry { path: string; kind: string; desired?: unknown; live?: unknown; cause?: string; evidence?: string; writer?: Writer }
-export interface Device { resource: string; needed: number; free?: number }
-export interface Cost { kind: string; pods?: number; added?: number; devices?: Device[]; blocked?: boolean; cold_start?: number }
+export interface Device { resource: string; needed: number; free?: number; added?: number; pool?: string }
+export interface Cost { kind: string; pods?: number; added?: number; devices?: Device[]; blocked?: boolean; cold_start?: number; several?: boolean; partial?: boolean }
 export interface ObjectName { api_version: string; kind: string; namespace?: string; name: string }
 export interface Links { page?: string; source?: string; pull_request?: string }
 export interface Drift {

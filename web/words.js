@@ -154,20 +154,26 @@ export function costWords(cost, unit = "pod") {
   if (!cost) return "cost unknown";
   const pods = cost.pods ?? 0;
   const added = cost.added ?? 0;
+  const ofOne = cost.several ? "of one workload " : "";
   const parts = [];
   if (cost.kind === "rolling") parts.push(`rolling restart of ${plural(pods, unit)}`);
-  else if (cost.kind === "gap" && pods) parts.push(`restarts ${plural(pods, unit)}, and none answers meanwhile`);
+  else if (cost.kind === "gap" && pods) parts.push(`restarts ${plural(pods, unit)}, and ${ofOne}none answers meanwhile`);
+  else if (cost.kind === "recreate" && cost.several) parts.push(`restarts ${plural(pods, unit)}, of one workload all before the first new one`);
   else if (cost.kind === "recreate") parts.push(`ends ${plural(pods, unit)} before the first new one starts`);
-  if (added > 0) parts.push(`starts ${plural(added, unit)}${pods ? " more" : ""}`);
-  if (added < 0) parts.push(`ends ${plural(-added, unit)}${cost.kind === "gap" && !pods ? ", and none is left" : ""}`);
+  const left = cost.kind === "gap" && !pods ? `, and ${ofOne}none is left` : "";
+  if (added > 0) parts.push(`starts ${plural(added, unit)}${pods ? " more" : ""}${left}`);
+  else if (added < 0) parts.push(`ends ${plural(-added, unit)}${left}`);
+  else if (left) parts.push(`starts as many ${unit}s as it ends${left}`);
   const sentences = [parts.join(", ") || "restarts nothing"];
   const held = pods ? "beside the running ones" : "in all";
   const needs = (cost.devices ?? [])
+    .filter((each) => each.needed)
     .map((each) => `needs ${each.needed} ${each.resource} ${held}, ${each.free === undefined ? "free unknown" : `${each.free} free`}`)
     .join(", ");
   if (cost.blocked) sentences.unshift(`will not finish on the nodes there are: ${needs}`);
   else if (needs) sentences.push(needs);
   if (pods || added > 0) sentences.push(cost.cold_start === undefined ? "cold start unknown" : `last cold start ${seconds(cost.cold_start)}`);
+  if (cost.partial) sentences.push("the rest unknown");
   return sentences.join("; ");
 }
 

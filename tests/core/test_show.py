@@ -87,6 +87,7 @@ TEXT = """\
 
   +  acme/embed    create: cost unknown
 
+Together: rolling restart of 2 replicas; last cold start 41 s; the rest unknown
 Plan: 1 to create, 1 to update, 0 to delete."""
 
 MARKDOWN = """\
@@ -110,6 +111,8 @@ update: `rolling restart of 2 replicas; last cold start 41 s`
 create: `cost unknown`
 
 It is declared and not there.
+
+together: `rolling restart of 2 replicas; last cold start 41 s; the rest unknown`
 
 <sub>{id} · `{digest}`</sub>"""
 
@@ -154,7 +157,8 @@ def test_a_plan_in_a_notebook() -> None:
     assert page.startswith("<div><b>Plan: 1 to create, 1 to update, 0 to delete.</b><table>")
     row = "<tr><td>env.B</td><td>|`&lt;b&gt;</td><td>(not set)</td><td>unknown</td></tr>"
     assert row in page
-    assert page.endswith(f"</table><small>{PLAN.id}</small></div>")
+    total = "rolling restart of 2 replicas; last cold start 41 s; the rest unknown"
+    assert page.endswith(f"</table><div>Together: {total}</div><small>{PLAN.id}</small></div>")
 
 
 def test_a_plan_without_changes_has_no_table() -> None:

@@ -111,6 +111,16 @@ COSTS = [
         pods=3,
         devices=(DeviceNeed(resource="nvidia.com/gpu", needed=2),),
     ),
+    Cost(
+        kind=CostKind.NONE,
+        added=-2,
+        devices=(DeviceNeed(resource="nvidia.com/gpu", needed=0, added=-2),),
+    ),
+    Cost(kind=CostKind.GAP, pods=5, several=True, partial=True),
+    Cost(kind=CostKind.RECREATE, pods=5, several=True),
+    Cost(kind=CostKind.GAP, several=True),
+    Cost(kind=CostKind.GAP, added=1, several=True),
+    Cost(kind=CostKind.GAP, added=-1, several=True),
 ]
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from holdfast.core.node_health import is_extended, requested_devices, whole_number
 from holdfast.core.ownership.canonical import value_at
-from holdfast.core.tree import Fields, Tree
+from holdfast.core.tree import Fields, Tree, digest
 
 _ENDED_PHASES = ("Succeeded", "Failed")
 _BLOCKING_EFFECTS = ("NoSchedule", "NoExecute")
@@ -40,6 +40,13 @@ class ClusterCapacity:
     def free(self, pod_spec: Fields, resource: str) -> int:
         """How many of a resource are free on nodes that would take such a pod."""
         return sum(node.free.get(resource, 0) for node in self.nodes if takes(node, pod_spec))
+
+    def pool(self, pod_spec: Fields, resource: str) -> str:
+        """Name the nodes that `free` counts: the same name, the same nodes."""
+        names = (
+            node.name for node in self.nodes if takes(node, pod_spec) and resource in node.free
+        )
+        return digest(sorted(names)).removeprefix("sha256:")[:8]
 
     def places(self, pod_spec: Fields) -> int:
         """How many more pods that ask for devices find all of them, whole pods to a node."""

@@ -7,8 +7,9 @@ plan's digest: a plan is not stale because a GPU was taken elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from holdfast.core.quantity import format_seconds
@@ -32,13 +33,18 @@ _ORDER = tuple(CostKind)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceNeed:
-    """What a step needs of one extended resource, such as `nvidia.com/gpu`."""
+    """What a step needs of one extended resource, such as `nvidia.com/gpu`, or gives back of it."""
 
     resource: str
     needed: int
-    """Beside what the workload holds already."""
+    """Beside what the workload holds already, when it needs most."""
     free: int | None = None
     """On nodes that would take such a pod; None where that could not be read."""
+    added: int = 0
+    """How many more the workload holds afterwards; below zero, fewer."""
+    pool: str = field(default="", compare=False)
+    """Names the nodes that were counted: needs of one pool share what is free. Empty where none
+    were."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,11 +61,15 @@ class Cost:
     """As things stand it will not finish: what it needs is not free."""
     cold_start: float | None = None
     """Seconds that the newest pod that is ready took from its creation; None where unknown."""
+    several: bool = False
+    """Of several steps that each concern another workload: `kind` is that of the worst."""
+    partial: bool = False
+    """Of several steps, some of which have an unknown cost: that comes on top."""
 
     @property
     def basis(self) -> list[str | int]:
         """What a plan's digest covers of it: what follows from the declaration alone."""
-        needs = (f"{each.resource}={each.needed}" for each in self.devices)
+        needs = (f"{each.resource}={each.needed}" for each in self.devices if each.needed)
         return [self.kind.value, self.pods, self.added, *needs]
 
     def __str__(self) -> str:
@@ -80,93 +90,118 @@ def worst_kind(kinds: Iterable[CostKind]) -> CostKind:
     return max(kinds, key=_ORDER.index, default=CostKind.NONE)
 
 
-def join_costs(costs: Iterable[Cost | None]) -> Cost | None:
-    """The cost of a step that does several things to one workload at once.
-
-    A part that is unknown makes the whole unknown, and nothing at all costs nothing.
-    """
-    known = _all_known(costs)
-    if known is None:
-        return None
-    needs: dict[str, DeviceNeed] = {}
-    for need in (need for cost in known for need in cost.devices):
-        held = needs.get(need.resource)
-        if held is None or need.needed > held.needed:
-            needs[need.resource] = need
-    return Cost(
-        kind=worst_kind(cost.kind for cost in known),
-        pods=max((cost.pods for cost in known), default=0),
-        added=sum(cost.added for cost in known),
-        devices=tuple(needs[name] for name in sorted(needs)),
-        blocked=any(cost.blocked for cost in known),
-        cold_start=next((cost.cold_start for cost in known if cost.cold_start is not None), None),
-    )
-
-
 def total_cost(costs: Iterable[Cost | None]) -> Cost | None:
     """The cost of a plan: of steps that each concern a workload of their own.
 
-    A step whose cost is unknown makes the whole unknown, and nothing at all costs nothing.
+    Where some are unknown the rest is told, and that it is not all; None where the rest is
+    nothing. Steps that fit one by one are blocked where what they hold in the end does not.
     """
-    known = _all_known(costs)
-    if known is None:
+    given = tuple(costs)
+    known = [cost for cost in given if cost is not None]
+    moving = sum(bool(cost.pods or cost.added) for cost in known)
+    partial = len(known) < len(given) or any(cost.partial for cost in known)
+    if partial and not moving:
         return None
-    needs: dict[str, DeviceNeed] = {}
-    for need in (need for cost in known for need in cost.devices):
-        held = needs.get(need.resource)
-        before = held.needed if held else 0
-        needs[need.resource] = replace(need, needed=before + need.needed)
+    return replace(sum_costs(known), several=moving > 1, partial=partial)
+
+
+def sum_costs(costs: Sequence[Cost]) -> Cost:
+    """The cost of what happens to several groups of pods at once."""
+    needs, returned = _shared_needs(costs), _returned(n for cost in costs for n in cost.devices)
     return Cost(
-        kind=worst_kind(cost.kind for cost in known),
-        pods=sum(cost.pods for cost in known),
-        added=sum(cost.added for cost in known),
-        devices=tuple(needs[name] for name in sorted(needs)),
-        blocked=any(cost.blocked for cost in known),
+        kind=worst_kind(cost.kind for cost in costs),
+        pods=sum(cost.pods for cost in costs),
+        added=sum(cost.added for cost in costs),
+        devices=needs,
+        blocked=_is_short(needs) or any(_stays_blocked(cost, returned) for cost in costs),
         cold_start=max(
-            (cost.cold_start for cost in known if cost.cold_start is not None), default=None
+            (cost.cold_start for cost in costs if cost.cold_start is not None), default=None
         ),
     )
 
 
-def _all_known(costs: Iterable[Cost | None]) -> list[Cost] | None:
-    """Give the costs, or None where one of them is unknown."""
-    known: list[Cost] = []
-    for each in costs:
-        if each is None:
-            return None
-        known.append(each)
-    return known
+def _shared_needs(costs: Iterable[Cost]) -> tuple[DeviceNeed, ...]:
+    """Add up the needs of each pool."""
+    pools: dict[tuple[str, str], list[DeviceNeed]] = {}
+    for need in (need for cost in costs for need in cost.devices):
+        pools.setdefault((need.resource, need.pool), []).append(need)
+    return tuple(
+        DeviceNeed(
+            resource=resource,
+            needed=sum(need.needed for need in shared),
+            free=max((need.free for need in shared if need.free is not None), default=None),
+            added=sum(need.added for need in shared),
+            pool=pool,
+        )
+        for (resource, pool), shared in sorted(pools.items())
+    )
+
+
+def _returned(needs: Iterable[DeviceNeed]) -> Counter[str]:
+    """How many devices are given back, by resource: on which nodes is not known."""
+    found: Counter[str] = Counter()
+    for need in needs:
+        found[need.resource] += max(-need.added, 0)
+    return found
+
+
+def _is_short(needs: Sequence[DeviceNeed]) -> bool:
+    """Whether steps hold more in the end than there is."""
+    returned = _returned(needs)
+    return any(
+        need.free is not None and need.added > need.free + returned[need.resource] for need in needs
+    )
+
+
+def _stays_blocked(cost: Cost, returned: Mapping[str, int]) -> bool:
+    """Whether a step does not finish either with what other steps give back."""
+    own = _returned(cost.devices)
+    others = {need.resource: returned[need.resource] - own[need.resource] for need in cost.devices}
+    if not cost.blocked or not any(others.values()):
+        return cost.blocked
+    return any(
+        need.free is not None and need.needed > need.free + others[need.resource]
+        for need in cost.devices
+    )
 
 
 def _sentences(cost: Cost, unit: str) -> Iterable[str]:
+    needs = _needs(cost)
     if cost.blocked:
-        yield f"will not finish on the nodes there are: {_needs(cost)}"
+        yield f"will not finish on the nodes there are: {needs}"
     yield _restart_sentence(cost, unit)
-    if cost.devices and not cost.blocked:
-        yield _needs(cost)
+    if needs and not cost.blocked:
+        yield needs
     if cost.pods or cost.added > 0:
         known = cost.cold_start is not None
         start = format_seconds(cost.cold_start) if cost.cold_start is not None else "unknown"
         yield f"last cold start {start}" if known else "cold start unknown"
+    if cost.partial:
+        yield "the rest unknown"
 
 
 def _restart_sentence(cost: Cost, unit: str) -> str:
     parts = []
     restarted, moved = _counted(cost.pods, unit), _counted(abs(cost.added), unit)
+    of_one = "of one workload " if cost.several else ""
     match cost.kind:
         case CostKind.ROLLING:
             parts.append(f"rolling restart of {restarted}")
         case CostKind.GAP if cost.pods:
-            parts.append(f"restarts {restarted}, and none answers meanwhile")
+            parts.append(f"restarts {restarted}, and {of_one}none answers meanwhile")
+        case CostKind.RECREATE if cost.several:
+            parts.append(f"restarts {restarted}, of one workload all before the first new one")
         case CostKind.RECREATE:
             parts.append(f"ends {restarted} before the first new one starts")
         case _:
             pass
+    left = f", and {of_one}none is left" if cost.kind is CostKind.GAP and not cost.pods else ""
     if cost.added > 0:
-        parts.append(f"starts {moved}" + (" more" if cost.pods else ""))
+        parts.append(f"starts {moved}{' more' if cost.pods else ''}{left}")
     elif cost.added < 0:
-        none_left = cost.kind is CostKind.GAP and not cost.pods
-        parts.append(f"ends {moved}" + (", and none is left" if none_left else ""))
+        parts.append(f"ends {moved}{left}")
+    elif left:
+        parts.append(f"starts as many {unit}s as it ends{left}")
     return ", ".join(parts) or "restarts nothing"
 
 
@@ -176,6 +211,7 @@ def _needs(cost: Cost) -> str:
         f"needs {each.needed} {each.resource} {held}, "
         + ("free unknown" if each.free is None else f"{each.free} free")
         for each in cost.devices
+        if each.needed
     )
 
 

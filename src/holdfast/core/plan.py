@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
 
-from holdfast.core.cost import NO_COST, Cost, CostKind
+from holdfast.core.cost import NO_COST, Cost, CostKind, total_cost
 from holdfast.core.diff import same_value
 from holdfast.core.drift import Drift, DriftedField, DriftKind, Situation, find_drift
 from holdfast.core.errors import StalePlan
@@ -116,6 +116,11 @@ class Plan(ReviewablePlan[Step]):
     @property
     def basis(self) -> Tree:
         return [_digest_basis(step) for step in self.steps]
+
+    @property
+    def cost(self) -> Cost | None:
+        """What its steps cost together; None where nobody can tell."""
+        return total_cost(step.cost for step in self.changes)
 
     def __str__(self) -> str:
         from holdfast.core.show import plan_text  # the renderings need the values, not vice versa

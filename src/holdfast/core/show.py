@@ -62,8 +62,18 @@ def plan_text(plan: Plan, *, paint: Painter = no_paint, ascii_only: bool = False
         lines.extend(_created_rows(step, paint, ascii_only))
         lines.extend(f"       why: {text}" for text in _reasons(step, ascii_only=ascii_only))
         lines.append("")
+    if total := describe_total_cost(plan, ascii_only=ascii_only):
+        lines.append(f"Together: {total}")
     lines.append(plan_summary(plan))
     return "\n".join(lines)
+
+
+def describe_total_cost(plan: Plan, *, ascii_only: bool = False) -> str:
+    """Say what several steps cost together; empty for one step, and where that is unknown."""
+    if len(plan.changes) < 2 or plan.cost is None:
+        return ""
+    said = describe_cost(plan.cost, "replica")
+    return escape_unprintable(redact(said), ascii_only=ascii_only)
 
 
 def describe_step_cost(step: Step, *, ascii_only: bool = False) -> str:
@@ -124,6 +134,8 @@ def plan_markdown(plan: Plan) -> str:
         else:
             lines.append(_prose(step.reason))
         lines.append("")
+    if total := describe_total_cost(plan):
+        lines += [f"together: {_code(total)}", ""]
     lines.append(f"<sub>{plan.id} · `{plan.digest}`</sub>")
     return "\n".join(lines)
 
@@ -150,7 +162,10 @@ def plan_html(plan: Plan) -> str:
             rows += f"<tr><td colspan=4>{html.escape(text)}</td></tr>"
     head = "<tr><th>field</th><th>live</th><th>declared</th><th>changed by</th></tr>"
     table = f"<table>{head}{rows}</table>" if rows else ""
-    return f"<div><b>{html.escape(plan_summary(plan))}</b>{table}<small>{plan.id}</small></div>"
+    total = describe_total_cost(plan)
+    together = f"<div>Together: {html.escape(total)}</div>" if total else ""
+    head = f"<b>{html.escape(plan_summary(plan))}</b>"
+    return f"<div>{head}{table}{together}<small>{plan.id}</small></div>"
 
 
 def show_value(field: DriftedField, *, live: bool, width: int = 0, ascii_only: bool = False) -> str:

@@ -29,6 +29,8 @@ class DeviceNeedForm(msgspec.Struct, kw_only=True, omit_defaults=True):
     resource: str
     needed: int
     free: int | None = None
+    added: int = 0
+    pool: str = ""
 
 
 class CostForm(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -40,6 +42,8 @@ class CostForm(msgspec.Struct, kw_only=True, omit_defaults=True):
     devices: list[DeviceNeedForm] = []
     blocked: bool = False
     cold_start: float | None = None
+    several: bool = False
+    partial: bool = False
 
 
 class WriterForm(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -6,14 +6,22 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.support.gitops_world import NAMESPACE, GitopsWorld, route
+from tests.support.gitops_world import NAMESPACE, GitopsWorld, configmap, route
 
 from holdfast.core.cost import CostKind
 from holdfast.core.errors import PermissionDenied
-from holdfast.core.gitops.application import MatchSpec, PullRequestKind, Remediation, RouteSpec
+from holdfast.core.gitops.application import (
+    MatchSpec,
+    PullRequestKind,
+    Remediation,
+    RouteSpec,
+    SyncSpec,
+)
 from holdfast.core.gitops.drift import ObjectDrift
 from holdfast.core.gitops.pull_request_text import pull_request_body
-from holdfast.core.object_ref import ObjectRef
+from holdfast.core.gitops.records import ApprovalReason
+from holdfast.core.gitops.source import Ancestry
+from holdfast.core.object_ref import ObjectRef, ref_of
 from holdfast.reconcile.gitops.ports import RecordKind
 from holdfast.wire.gitops_v1 import drift_from_json, drift_to_json
 
@@ -150,3 +158,105 @@ async def test_what_was_deleted_costs_a_start() -> None:
     (drift,) = world.drifts
     assert drift.cost is not None
     assert (drift.cost.kind, drift.cost.added) == (CostKind.NONE, 2)
+
+
+async def test_a_drift_of_number_and_template_is_priced_as_one() -> None:
+    """Each of them finds a free GPU, and both together do not."""
+    world = GitopsWorld(route(Remediation.REVIEW))
+    await full_node(world)
+    await add_node(world, "n2")
+    world.git.commit({"chat.yaml": deployment(2)})
+    await world.reconcile()
+    world.kube.edit(CHAT, lambda item: item["spec"].update(replicas=1))
+    set_image(world)
+    await world.reconcile()
+    (drift,) = world.drifts
+    assert len(drift.entries) == 2
+    assert str(drift.cost) == (
+        "will not finish on the nodes there are: needs 2 nvidia.com/gpu beside the running ones,"
+        " 1 free; rolling restart of 1 pod, starts 1 pod more; cold start unknown"
+    )
+
+
+async def test_a_plan_to_approve_says_what_its_steps_cost_together_whatever_is_unknown() -> None:
+    world = GitopsWorld(sync=SyncSpec(automatic=True))
+    await full_node(world)
+    await add_node(world, "n2")
+
+    def files(replicas: int) -> dict[str, str]:
+        scaler = {
+            "apiVersion": "autoscaling/v2",
+            "kind": "HorizontalPodAutoscaler",
+            "metadata": {"name": "else", "namespace": NAMESPACE},
+            "spec": {"maxReplicas": 3 + replicas, "scaleTargetRef": {"name": "else"}},
+        }
+        chats = {f"{n}.yaml": deployment(replicas).replace("chat", n) for n in ("one", "two")}
+        more = {f"{n}.yaml": configmap(f"c{n}", x=str(replicas)) for n in range(20)}
+        return {**chats, **more, "scaler.yaml": yaml.safe_dump(scaler)}
+
+    world.git.commit(files(0))
+    await world.reconcile()
+    world.git.commit(files(1))
+    await world.fetch_and_reconcile()
+    assert world.context is not None
+    (plan,) = world.context.state.plans.values()
+    assert plan.reasons == (ApprovalReason.MASS_CHANGE,)
+    assert str(plan.cost) == (
+        "will not finish on the nodes there are: needs 2 nvidia.com/gpu in all, 1 free;"
+        " starts 2 pods; cold start unknown; the rest unknown"
+    )
+
+
+async def test_a_commit_that_is_not_followed_yet_has_an_unknown_cost() -> None:
+    world = GitopsWorld(sync=SyncSpec(automatic=True))
+    world.git.commit({"chat.yaml": deployment(2)})
+    await world.reconcile()
+    world.git.commit({"chat.yaml": deployment(1)})
+    world.git.ancestry = Ancestry.REWOUND
+    await world.fetch_and_reconcile()
+    assert world.context is not None
+    (plan,) = world.context.state.plans.values()
+    assert (plan.reasons, plan.cost) == ((ApprovalReason.REWOUND,), None)
+
+
+async def test_bounds_of_a_service_that_hold_only_together_are_priced_together() -> None:
+    """The lower one alone would be above the upper one that is live: nobody can tell that."""
+    world = GitopsWorld(route(Remediation.REVIEW))
+    spec: Any = {"modelRef": "org/chat", "resources": {"cpu": "1"}}
+    service: Any = {
+        "apiVersion": "holdfast.dev/v1alpha1",
+        "kind": "InferenceService",
+        "metadata": {"name": "chat", "namespace": NAMESPACE},
+        "spec": {**spec, "minReplicas": 5, "maxReplicas": 8},
+    }
+    chat = ref_of(service)
+    world.git.commit({"chat.yaml": yaml.safe_dump(service)})
+    await world.reconcile()
+    status = {"ready": True, "replicas": 2, "message": ""}
+    world.kube.edit(chat, lambda item: item.update(status=status), subresource="status")
+    world.kube.edit(chat, lambda item: item["spec"].update(minReplicas=2, maxReplicas=4))
+    await world.reconcile()
+    (drift,) = world.drifts
+    assert str(drift.cost) == "starts 3 pods; cold start unknown"
+
+
+async def test_what_is_done_to_a_service_for_callers_is_not_said_to_cost_nothing() -> None:
+    world = GitopsWorld(
+        RouteSpec(
+            name="unnoticed",
+            match=MatchSpec(cost=(CostKind.NONE,)),
+            remediation=Remediation.SELF_HEAL,
+        )
+    )
+    service: Any = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "chat", "namespace": NAMESPACE, "labels": {"team": "a"}},
+        "spec": {"selector": {"app": "chat"}, "ports": [{"port": 80}]},
+    }
+    world.git.commit({"chat.yaml": yaml.safe_dump(service)})
+    await world.reconcile()
+    world.kube.edit(ref_of(service), lambda item: item["spec"]["selector"].update(app="other"))
+    await world.reconcile()
+    (drift,) = world.drifts
+    assert (drift.cost, drift.route) == (None, "")

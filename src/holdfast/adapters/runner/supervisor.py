@@ -41,7 +41,7 @@ from holdfast.adapters.runner.run_spec import (
 )
 from holdfast.adapters.runner.secrets import SecretMask
 from holdfast.core.backends import backend_profile
-from holdfast.core.cost import Cost, CostKind, join_costs
+from holdfast.core.cost import Cost, CostKind, sum_costs
 from holdfast.core.diff import same_value
 from holdfast.core.live import FailedReplica, OutdatedReplica, Phase, Progress, Status
 from holdfast.core.normalize import normalize_workload
@@ -160,10 +160,7 @@ def replacement_cost(
             kind = CostKind.GAP
         costs.append(Cost(kind=kind, pods=len(replaced), added=count - len(staying)))
     ready = [r.cold_start for r in reversed(replicas) if r.ready and r.cold_start is not None]
-    total = join_costs(costs)
-    assert total is not None  # noqa: S101  # no part of it is unknown
-    pods = sum(cost.pods for cost in costs)  # groups are rolled out beside each other
-    return replace(total, pods=pods, cold_start=ready[0] if ready else None)
+    return replace(sum_costs(costs), cold_start=ready[0] if ready else None)
 
 
 def _starts_alike(group: ReplicaGroup, fields: Fields) -> bool:

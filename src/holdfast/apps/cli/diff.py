@@ -17,7 +17,13 @@ from holdfast.apps.cli.views.plan import show_plan
 from holdfast.apps.cli.views.text import count
 from holdfast.core.drift import DriftedField
 from holdfast.core.plan import Action, Plan
-from holdfast.core.show import MAX_VALUE_WIDTH, describe_step_cost, show_value, value_diff
+from holdfast.core.show import (
+    MAX_VALUE_WIDTH,
+    describe_step_cost,
+    describe_total_cost,
+    show_value,
+    value_diff,
+)
 from holdfast.core.tree import show_path
 
 
@@ -115,6 +121,8 @@ def _show_table(screen: Screen, plan: Plan) -> None:
         for step in plan.changes:
             cost = describe_step_cost(step, ascii_only=screen.ascii_only)
             screen.line(f"{step.id}  {step.action}: {cost}")
+        if total := describe_total_cost(plan, ascii_only=screen.ascii_only):
+            screen.line(f"Together: {total}")
         for step in plan.changes:
             for field in step.fields:
                 lines = value_diff(field, ascii_only=screen.ascii_only)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from urllib.parse import urlsplit, urlunsplit
 
-from holdfast.core.cost import Cost, join_costs
+from holdfast.core.cost import Cost
 from holdfast.core.gitops.application import SyncSpec
 from holdfast.core.gitops.drift import DriftState, entry_of
 from holdfast.core.gitops.hold import Hold
@@ -256,7 +256,7 @@ def _cost_of(seen: ObservedObject) -> Cost | None:
     """What it costs to make an object as declared, or to do away with one that is not declared."""
     whole = seen.live is None or seen.diff is None
     fields = seen.diff.differing if seen.diff else ()
-    return seen.cost if whole else join_costs(field.cost for field in (*fields, *seen.running))
+    return seen.cost if whole else seen.cost_of((*fields, *seen.running))
 
 
 def _cost_form(cost: Cost | None) -> CostForm | None:

@@ -5,6 +5,7 @@ Made by the observer; drift, plans and the status are derived from it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -12,7 +13,7 @@ from holdfast.core.cost import Cost
 from holdfast.core.gitops.application import ApplicationId
 from holdfast.core.gitops.source import DeclaredObject
 from holdfast.core.object_ref import ObjectRef
-from holdfast.core.ownership.object_diff import ObjectDiff
+from holdfast.core.ownership.object_diff import ObjectDiff, ObjectState
 from holdfast.core.ownership.signals import Declaration, FieldDrift, declare
 from holdfast.core.redact import Secret
 from holdfast.core.tree import Fields, Tree, digest
@@ -93,6 +94,13 @@ class ObservedObject:
         """Everything about it that somebody moved."""
         found = self.diff.drifted if self.diff else ()
         return (*found, *self.running)
+
+    def cost_of(self, findings: Iterable[FieldDrift]) -> Cost | None:
+        """What it costs to do away with some of that, all at once; None where nobody can tell."""
+        return (self.diff or _UNCOMPARED).cost_of(findings)
+
+
+_UNCOMPARED = ObjectDiff(state=ObjectState.SUSPECT)
 
 
 FIELD_MANAGER = "holdfast-gitops"

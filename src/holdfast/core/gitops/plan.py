@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TypeVar
 
-from holdfast.core.cost import join_costs
 from holdfast.core.drift import Cause, DriftKind
 from holdfast.core.gitops.application import Application, ApplicationId
 from holdfast.core.gitops.drift import ObjectDrift, entry_of
@@ -306,7 +305,7 @@ def _make_step(
         action=action,
         reason=reason,
         fields=shown,
-        cost=observed.cost if creates else join_costs(field.cost for field in shown),
+        cost=observed.cost if creates else observed.cost_of(shown),
         uid=_metadata(observed, "uid"),
         state=_reviewed_state(observed),
         leave=leave,

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from holdfast.core import fight
-from holdfast.core.cost import join_costs
 from holdfast.core.diff import Change
 from holdfast.core.drift import DriftKind, cause_of
 from holdfast.core.fight import Heal
@@ -97,7 +96,7 @@ def track(
         parted = _split_findings(each, application, known, chosen.get(each.ref, ()), heals, now)
         for (way, part), findings in parted.items():
             entries = tuple(map(entry_of, findings))
-            cost = join_costs(finding.cost for finding in findings)
+            cost = each.cost_of(findings)
             open_now = known.get((each.ref, part))
             if open_now is None:
                 new = _open_drift(application, each, way, entries, commit, now, part)

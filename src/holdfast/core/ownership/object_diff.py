@@ -7,11 +7,13 @@ run where the first three leave a doubt. The resource manager calls `diff_object
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
+from typing import Protocol
 
+from holdfast.core.cost import NO_COST, Cost
 from holdfast.core.diff import Change, same_value
 from holdfast.core.drift import Cause, DriftKind
 from holdfast.core.ownership.canonical import value_at
@@ -36,6 +38,14 @@ from holdfast.core.ownership.signals import (
 from holdfast.core.tree import Fields, Path
 
 
+class Pricing(Protocol):
+    """Knows what it costs to make fields of one object as declared."""
+
+    def cost_of(self, fields: Iterable[FieldDrift]) -> Cost | None:
+        """What that costs for all of them at once; None where nobody can tell."""
+        ...
+
+
 class ObjectState(StrEnum):
     """How a live object stands to its declaration."""
 
@@ -58,6 +68,20 @@ class ObjectDiff:
     """What it was compared under: the answer to a write is compared under the same."""
     recheck_at: datetime | None = field(default=None, compare=False)
     """When to ask the server again. A policy of its own that goes away leaves no event."""
+    pricing: Pricing | None = field(default=None, compare=False, repr=False)
+    """None where nobody asked for costs."""
+
+    def cost_of(self, fields: Iterable[FieldDrift]) -> Cost | None:
+        """What it costs to do away with some of what was found, all at once.
+
+        That is not the sum of what each field costs: a scaling and a rollout are one. None where
+        nobody asked, or nobody can tell, such as of what pods run instead.
+        """
+        found = tuple(fields)
+        if self.pricing is not None and not any(each.signal is Signal.RUNNING for each in found):
+            return self.pricing.cost_of(found)
+        costs = {each.cost for each in found}
+        return costs.pop() if len(costs) == 1 else None if costs else NO_COST
 
     @property
     def differing(self) -> tuple[FieldDrift, ...]:

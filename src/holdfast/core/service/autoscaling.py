@@ -12,6 +12,7 @@ from holdfast.core.backends import DEFAULT_BACKEND, backend_profile
 from holdfast.core.service.spec import (
     AutoscalingSpec,
     BehaviorSpec,
+    InferenceService,
     InferenceServiceSpec,
     Scaler,
     ScalingRulesSpec,
@@ -64,6 +65,19 @@ def uses_keda(spec: InferenceServiceSpec) -> bool:
 def needs_prometheus(spec: InferenceServiceSpec) -> bool:
     """True when KEDA has to ask a Prometheus for what is looked at."""
     return uses_keda(spec) and not all(each.is_resource for each in metric_targets(spec))
+
+
+def initial_replicas(service: InferenceService) -> int:
+    """With how many a Deployment starts whose number others choose.
+
+    One that was deleted comes back as it was seen last, not as a single pod.
+    """
+    spec = service.spec
+    seen = service.status.replicas if service.status else 0
+    start = seen or spec.replicas or spec.min_replicas or 1
+    if spec.autoscaled:
+        start = min(max(start, spec.min_replicas or 1), spec.max_replicas or start)
+    return start
 
 
 def hpa_metric(given: MetricTarget) -> Fields:

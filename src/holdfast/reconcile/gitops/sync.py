@@ -243,7 +243,7 @@ class Syncer:
                 steps=tuple(wording.describe_step(step) for step in plan.changes),
                 made_at=reporter.now,
                 fields=planned_fields(plan),
-                cost=total_cost(step.cost for step in plan.changes),
+                cost=total_cost(step.cost for step in plan.changes) if plan else None,
                 requested_by=context.current_request.actor if context.current_request else "",
             )
         )

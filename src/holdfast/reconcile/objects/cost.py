@@ -7,8 +7,8 @@ twice a minute, and only for a change that starts pods which ask for devices.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from holdfast.core.capacity import ClusterCapacity, read_capacity
 from holdfast.core.cost import NO_COST, Cost
@@ -18,7 +18,7 @@ from holdfast.core.object_cost import (
     UNKNOWN_BASIS,
     CostBasis,
     cold_start_of,
-    cost_of_field,
+    cost_of_fields,
     create_cost,
     delete_cost,
     pod_spec_of,
@@ -51,27 +51,27 @@ class CostEstimator:
     async def add_costs(
         self, diff: ObjectDiff, live: Fields, declared: Fields, *, count_free: bool = True
     ) -> ObjectDiff:
-        """Give every field that differs what it costs to make it as declared.
+        """Give every field that differs what it costs to make it as declared, and the whole what
+        several of them cost at once.
 
-        To own a field again that has its value costs nothing. Without `count_free`, what is free
-        stays unknown: for what was written already, as its new pods would count as others'.
+        Without `count_free`, what is free stays unknown: for what was written already, as its new
+        pods would count as others'.
         """
         owned = [each for each in diff.field_drifts if each.field_class is FieldClass.OWNED]
         if not owned:
             return diff
-        ref = ref_of(live)
-        costs = _field_costs(ref, live, declared, owned, UNKNOWN_BASIS)
+        pricing = _ObjectPricing(live=live, declared=declared, basis=UNKNOWN_BASIS)
+        costs = (pricing.cost_of(owned), *(pricing.cost_of([each]) for each in owned))
         if any(cost and (cost.pods or cost.added > 0) for cost in costs):
-            basis = await self._basis(ref, declared, live, count_free=count_free)
-            costs = _field_costs(ref, live, declared, owned, basis)
-        by_path = {
-            each.change.path: NO_COST if each.signal is Signal.LOST else cost
-            for each, cost in zip(owned, costs, strict=True)
-        }
+            basis = await self._basis(ref_of(live), declared, live, count_free=count_free)
+            pricing = replace(pricing, basis=basis)
         fields = tuple(
-            replace(each, cost=by_path.get(each.change.path)) for each in diff.field_drifts
+            replace(each, cost=pricing.cost_of([each]))
+            if each.field_class is FieldClass.OWNED
+            else each
+            for each in diff.field_drifts
         )
-        return replace(diff, field_drifts=fields)
+        return replace(diff, field_drifts=fields, pricing=pricing)
 
     async def cost_of_object(
         self, live: Fields | None, declared: Fields | None, *, count_free: bool = True
@@ -179,22 +179,32 @@ class CostEstimator:
         return self._capacity
 
 
-def _field_costs(
-    ref: ObjectRef,
-    live: Fields,
-    declared: Fields,
-    fields: Sequence[FieldDrift],
-    basis: CostBasis,
-) -> list[Cost | None]:
-    if not _is_service(ref):
-        return [cost_of_field(ref, live, declared, each.change.path, basis) for each in fields]
-    before = _read_service(live)
-    if before is None:
-        return [None] * len(fields)
-    return [
-        service_cost(before, after, basis) if (after := _read_service(changed)) else None
-        for changed in (_with_value(live, each) for each in fields)
-    ]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ObjectPricing:
+    """What is known of one object that its cost depends on."""
+
+    live: Fields
+    declared: Fields
+    basis: CostBasis
+
+    def cost_of(self, fields: Iterable[FieldDrift]) -> Cost | None:
+        """What it costs to make fields as declared.
+
+        To own one again that has its value costs nothing, nor does an object that somebody
+        replaced: what it has otherwise is listed beside it.
+        """
+        moved = [each for each in fields if each.change.path and each.signal is not Signal.LOST]
+        if not moved:
+            return NO_COST
+        ref = ref_of(self.live)
+        if not _is_service(ref):
+            paths = [each.change.path for each in moved]
+            return cost_of_fields(ref, self.live, self.declared, paths, self.basis)
+        after = self.live
+        for each in moved:
+            after = _with_value(after, each)
+        services = _read_service(self.live), _read_service(after)
+        return service_cost(*services, self.basis) if all(services) else None
 
 
 def _is_service(ref: ObjectRef) -> bool:

@@ -22,6 +22,7 @@ from holdfast.core.ownership.managed_fields import is_ours, ownership_of
 from holdfast.core.ownership.object_diff import ObjectState
 from holdfast.core.ownership.signals import AppliedRecord, declare
 from holdfast.core.policy import Circumstances, DecisionAction, OnDrift, Policy, decide
+from holdfast.core.service.autoscaling import initial_replicas
 from holdfast.core.service.children import Gateway, rolling_limits
 from holdfast.core.service.facts import (
     ChildDrift,
@@ -65,19 +66,6 @@ def replicas_of(live: Fields | None) -> int | None:
     """How many replicas there are to be."""
     found = None if live is None else value_at(live, _REPLICAS_PATH)
     return found if isinstance(found, int) else None
-
-
-def initial_replicas(service: InferenceService) -> int:
-    """With how many a Deployment starts whose number others choose.
-
-    One that was deleted comes back as it was seen last, not as a single pod.
-    """
-    spec = service.spec
-    seen = service.status.replicas if service.status else 0
-    start = seen or spec.replicas or spec.min_replicas or 1
-    if spec.autoscaled:
-        start = min(max(start, spec.min_replicas or 1), spec.max_replicas or start)
-    return start
 
 
 def with_replicas(item: Fields, number: int) -> Fields:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from holdfast.core.cost import Cost, join_costs
+from holdfast.core.cost import NO_COST, Cost
 from holdfast.core.drift import Situation
 from holdfast.core.errors import HoldfastError
 from holdfast.core.fight import Heal, is_fighting, next_heal_at
@@ -107,7 +107,7 @@ class ChildDecision:
         """What it costs to make it as declared; None where nobody asked, or nobody can tell."""
         if self.action is DecisionAction.CREATE:
             return self.creation_cost
-        return join_costs(field.cost for field in (*self.drifted, *self.pending))
+        return self.diff.cost_of((*self.drifted, *self.pending)) if self.diff else NO_COST
 
     @property
     def leaves_drift(self) -> bool:

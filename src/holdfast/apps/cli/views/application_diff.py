@@ -15,6 +15,7 @@ from holdfast.apps.cli.views.application_drifts import (
 from holdfast.apps.cli.views.applications import object_name
 from holdfast.apps.cli.views.output import masked_json, show_result, show_unified_diff
 from holdfast.apps.cli.views.text import age, count, format_table, one_line
+from holdfast.core.cost import total_cost
 from holdfast.core.live import Writer
 from holdfast.core.plan import Action
 from holdfast.core.text_style import TextStyle
@@ -28,7 +29,7 @@ from holdfast.wire.gitops_http_v1 import (
     SyncPlanForm,
 )
 from holdfast.wire.gitops_v1 import ApplicationDriftForm
-from holdfast.wire.plan_v1 import describe_form
+from holdfast.wire.plan_v1 import cost_from_json, describe_form
 
 _HEADS = ["", "path", "live", "git", "why"]
 _SECRET_MARK = "*"
@@ -225,6 +226,10 @@ def _sync_plan_lines(
         mark = screen.paint("~", TextStyle.CHANGE)
         yield f"{mark} {one_line(object_name(drift.object))}  puts back {drift.id}"
         yield f"    cost: {describe_form(drift.cost)}"
+    costs = [*(step.cost for step in plan.steps), *(drift.cost for drift in drifts)]
+    total = total_cost(map(cost_from_json, costs))
+    if len(costs) > 1 and total is not None:
+        yield f"Together: {total}"
     if plan.steps or drifts:
         counts = Counter(step.action for step in plan.steps)
         also = f", {count(len(drifts), 'drift')} to put back" if drifts else ""

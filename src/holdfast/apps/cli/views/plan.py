@@ -15,7 +15,8 @@ from holdfast.core.plan import Action, Plan, Step
 from holdfast.core.show import plan_markdown, plan_text, step_symbol
 from holdfast.core.text_style import TextStyle
 from holdfast.core.tree import Fields
-from holdfast.wire.plan_v1 import step_to_json
+from holdfast.wire.decode import reshape
+from holdfast.wire.plan_v1 import CostForm, step_to_json
 
 
 def show_plan(screen: Screen, plan: Plan, *, kind: str = "Plan") -> None:
@@ -38,11 +39,13 @@ def show_plan(screen: Screen, plan: Plan, *, kind: str = "Plan") -> None:
 def plan_body(plan: Plan) -> Mapping[str, object]:
     """Write a plan for programs. Values are masked, so this is not what `--out` saves."""
     counts = {action.value: sum(step.action is action for step in plan.steps) for action in Action}
+    cost = {"cost": masked_json(reshape(CostForm, plan.cost))} if plan and plan.cost else {}
     return {
         "id": plan.id,
         "digest": plan.digest,
         "changes": bool(plan),
         "summary": counts,
+        **cost,
         "steps": [step_body(step) for step in plan.steps],
     }
 

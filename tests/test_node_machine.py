@@ -25,7 +25,7 @@ def one_tree(root: Path, offered: str) -> Path:
 def test_version_2_is_one_group_and_passes_controllers_on(cgroups: Path) -> None:
     passed_on = one_tree(cgroups, "cpuset cpu io memory hugetlb pids")
     check_cgroups()
-    assert passed_on.read_text() == "+cpu +cpuset +memory +pids"
+    assert passed_on.read_text() == "+cpu +cpuset +hugetlb +memory +pids"
     make_cgroups("holdfast-node-1")
     assert [each.name for each in cgroups.iterdir() if each.is_dir()] == ["holdfast-node-1"]
 

@@ -1,6 +1,7 @@
 """The recipe of the image fits the manifests and the locked requirements.
 
-The image itself is not built here: that needs a container engine.
+What `deploy/Containerfile` makes is not built here, as that needs a container engine; the image
+that `tools/image.py` makes without one is, for the tests on a real node.
 """
 
 from __future__ import annotations

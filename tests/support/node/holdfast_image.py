@@ -68,6 +68,8 @@ def _key() -> str:
     inputs = [
         *sorted((ROOT / "src").rglob("*.py")),
         *sorted(path for path in (ROOT / "src").rglob("*") if path.suffix in (".json", ".yaml")),
+        *sorted(path for path in (ROOT / "web").rglob("*") if path.is_file()),
+        *sorted((ROOT / "clients" / "javascript" / "src").rglob("*.js")),
         ROOT / "pyproject.toml",
         ROOT / "deploy" / "requirements.txt",
         ROOT / "tools" / "image.py",

@@ -84,16 +84,18 @@ class Caller(threading.Thread):
         self._close()
 
     def _send_on_living_connection(self) -> None:
+        """Send; once more on a new connection where the kept one was closed without an answer."""
         reused = self._connection is not None
         try:
-            self._send()
+            response = self._ask()
         except (http.client.RemoteDisconnected, ConnectionError):
             self._close()
             if not reused:
                 raise
-            self._send()
+            response = self._ask()
+        self._read(response)
 
-    def _send(self) -> None:
+    def _ask(self) -> http.client.HTTPResponse:
         if self._connection is None:
             self._connection = http.client.HTTPConnection(self._address, timeout=TIMEOUT)
         streams = self.name == "stream"
@@ -102,9 +104,12 @@ class Caller(threading.Thread):
         if key := os.environ.get("KEY"):
             headers["Authorization"] = f"Bearer {key}"
         self._connection.request("POST", self._prefix + path, json.dumps(body), headers)
-        response = self._connection.getresponse()
+        return self._connection.getresponse()
+
+    def _read(self, response: http.client.HTTPResponse) -> None:
         self.begun.set()
         text = response.read()
+        streams = self.name == "stream"
         assert response.status == 200, f"{response.status}: {text[:200]!r}"
         assert not streams or text.rstrip().endswith(b"[DONE]"), f"cut after {len(text)} bytes"
         if self.name != "keep-alive" or response.will_close:

@@ -33,7 +33,9 @@ from tools.debian import unpack_packages
 CGROUPS = Path("/sys/fs/cgroup")
 CGROUP_PREFIX = "holdfast-node-"
 CONTROLLERS = frozenset({"cpu", "cpuset", "memory", "pids"})
-"""What kubelet asks of cgroups."""
+"""What kubelet cannot do without."""
+IF_OFFERED = frozenset({"hugetlb"})
+"""What kubelet asks of its group as well, where the machine offers it to the topmost one."""
 CLONE_NEWNET = 0x40000000
 
 
@@ -192,7 +194,7 @@ def _hierarchies() -> list[Path]:
 
 def _enable_controllers() -> set[str]:
     """Have the one tree of version 2 pass its controllers on to its groups; give those it does."""
-    offered = CONTROLLERS & {*(CGROUPS / "cgroup.controllers").read_text().split()}
+    offered = (CONTROLLERS | IF_OFFERED) & {*(CGROUPS / "cgroup.controllers").read_text().split()}
     passed_on = CGROUPS / "cgroup.subtree_control"
     try:
         if offered - {*passed_on.read_text().split()}:

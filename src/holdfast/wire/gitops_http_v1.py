@@ -26,6 +26,9 @@ MAX_WAIT_SECONDS = 60
 """Seconds that one request may wait for the outcome of a sync."""
 
 Comment = Annotated[str, msgspec.Meta(max_length=500)]
+ReadDigest = Annotated[str, msgspec.Meta(max_length=100)]
+"""The `digest` of the drift as it was read: refused as stale where it is another by now. Without
+it a decision is about the drift as it is."""
 Seconds = Annotated[int, msgspec.Meta(ge=1, le=30 * DAY_SECONDS)]
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 
@@ -90,6 +93,8 @@ class WaitingPlanForm(msgspec.Struct, kw_only=True, omit_defaults=True):
     """True while it is what an approval of its digest would carry out."""
     drift: str = ""
     """The drift that it would put back; left out for a plan of a whole application."""
+    waiting_for_me: bool = False
+    """True when who asks may approve it now."""
 
     @property
     def decided(self) -> bool:
@@ -118,6 +123,10 @@ class ReviewPlanForm(WaitingPlanForm, kw_only=True, omit_defaults=True):
     """What happened to it since, in sentences."""
     page: str = ""
     """Where people read it, where the base URL is set."""
+    why_not: str = ""
+    """Why who asks may not approve it now."""
+    needs_comment: bool = False
+    """True where an approval is refused without a `comment`."""
 
 
 class ConditionForm(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -379,10 +388,15 @@ class ChoiceForm(msgspec.Struct, kw_only=True):
     """What it does, in a sentence."""
     cost: CostForm | msgspec.UnsetType = msgspec.UNSET
     """What that costs; left out where nobody can tell."""
+    needs_comment: bool
+    """True where it is refused without a `comment` that says why."""
 
 
 class ChoiceListForm(msgspec.Struct, kw_only=True):
-    """Everything that can be decided about a drift. An approval names `plan`."""
+    """Everything that can be decided about a drift.
+
+    An approval names `plan`; the other decisions may name `digest`.
+    """
 
     drift: str
     digest: str
@@ -430,12 +444,19 @@ class RejectForm(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     comment: Annotated[str, msgspec.Meta(min_length=1, max_length=500)]
 
 
+class RejectDriftForm(RejectForm, kw_only=True, forbid_unknown_fields=True):
+    """The live side stays as it is, for this reason, where it is what was read."""
+
+    digest: ReadDigest = ""
+
+
 class SnoozeForm(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Ask again later. Give one of `seconds` and `until`."""
 
     seconds: Seconds | None = None
     until: Moment | None = None
     comment: Comment = ""
+    digest: ReadDigest = ""
 
 
 class Via(StrEnum):
@@ -450,6 +471,7 @@ class RevertForm(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     via: Via = Via.DIRECT
     comment: Comment = ""
+    digest: ReadDigest = ""
 
 
 class IgnoreForm(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -460,6 +482,7 @@ class IgnoreForm(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     manager: Annotated[str, msgspec.Meta(max_length=200)] = ""
     seconds: Seconds | None = None
     until: Moment | None = None
+    digest: ReadDigest = ""
 
 
 class IgnoredForm(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -570,12 +593,14 @@ class JournalForm(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class DriftCountForm(msgspec.Struct, kw_only=True):
-    """How many drifts there were of one key, and how many minutes they lasted together."""
+    """How many drifts there were of one key, and how long they lasted together."""
 
     key: str
     """`unknown` where nobody knows it."""
     count: int
+    seconds: float
     minutes: float
+    """The same, rounded to a tenth."""
 
 
 class TimeToResolveForm(msgspec.Struct, kw_only=True):
@@ -605,7 +630,9 @@ class StatisticsForm(msgspec.Struct, kw_only=True):
     drifts: int
     open: int
     """Not ended at `until`."""
+    drift_seconds: float
     drift_minutes: float
+    """The same, rounded to a tenth."""
     time_to_resolve: TimeToResolveForm
     by_cause: list[DriftCountForm]
     by_writer: list[DriftCountForm]

@@ -82,6 +82,14 @@ def test_drifts_and_decisions_of_a_project_are_counted(here: Here) -> None:
     assert here.get("/statistics", application="shop")["drifts"] == 3
 
 
+def test_times_are_told_in_seconds_and_add_up(here: Here) -> None:
+    found = here.get("/statistics")
+    (kind,) = found["by_kind"]
+    assert kind["seconds"] == pytest.approx(found["drift_seconds"])
+    assert found["drift_seconds"] > 0
+    assert found["drift_minutes"] == round(found["drift_seconds"] / 60, 1)
+
+
 def test_of_a_time_in_which_nothing_happened_nothing_is_told(here: Here) -> None:
     found = here.get("/statistics", since="2020-01-01T00:00:00Z", until="2020-01-02T00:00:00")
     assert (found["drifts"], found["open"], found["drift_minutes"]) == (0, 0, 0.0)

@@ -41,6 +41,7 @@ from holdfast.wire.gitops_http_v1 import (
     JournalForm,
     ObjectListForm,
     ObjectStatusForm,
+    RejectDriftForm,
     RejectForm,
     RevertForm,
     SnoozeForm,
@@ -144,7 +145,7 @@ class RemoteApplications:
 
     async def reject(self, id: str, *, comment: str) -> ApplicationDriftForm:
         """Let the live side stay."""
-        return await self._decide(id, "reject", RejectForm(comment=comment))
+        return await self._decide(id, "reject", RejectDriftForm(comment=comment))
 
     async def reject_plan(self, id: str, *, comment: str) -> WaitingPlanForm:
         """Say no to a plan that a guard parked."""

@@ -379,6 +379,13 @@ def _other_project() -> HttpError:
     )
 
 
+def missing_scope(request: Request, scope: TokenScope) -> str:
+    """Say that a credential lacks a scope; empty where it does not."""
+    if request.token is not None and request.token.allows(scope):
+        return ""
+    return f"This credential lacks the scope {scope}."
+
+
 def insufficient_scope(scope: TokenScope) -> HttpError:
     """A credential that is good, and not for this."""
     return HttpError(

@@ -16,12 +16,14 @@ from holdfast.apps.server import gitops_forms
 from holdfast.apps.server.authorize import insufficient_scope
 from holdfast.apps.server.errors import HttpError
 from holdfast.apps.server.gitops_drift_forms import single_drift_form
-from holdfast.apps.server.gitops_plans import plan_form
+from holdfast.apps.server.gitops_plans import waiting_plan_response
 from holdfast.apps.server.gitops_routes import (
+    actor_of,
     find_application,
     find_application_drift,
     require_gitops,
     translate_cluster_refusals,
+    write_application,
 )
 from holdfast.apps.server.request import HttpResponse, Request, json_response, read_form
 from holdfast.apps.server.services import Services
@@ -37,7 +39,6 @@ from holdfast.core.errors import (
 )
 from holdfast.core.gitops.drift import DriftState, ObjectDrift, Resolution
 from holdfast.core.object_ref import ObjectRef
-from holdfast.core.people import actor_text
 from holdfast.core.redact import redact
 from holdfast.reconcile.gitops.application_context import ApplicationContext
 from holdfast.reconcile.gitops.ports import JournalEntry
@@ -50,6 +51,7 @@ from holdfast.wire.gitops_http_v1 import (
     IgnoredListForm,
     IgnoreForm,
     RefusedForm,
+    RejectDriftForm,
     RejectForm,
     RevertForm,
     SnoozeForm,
@@ -71,17 +73,6 @@ _SYNC_ACTIONS = (
     "heal-failed",
 )
 """Journal lines that say what became of a sync."""
-
-
-def actor_of(request: Request) -> str:
-    """Say who asks: the name on the token and which token it was, the person where one is known.
-
-    A session of a person has no token; one that stands for a token is that token.
-    """
-    token = request.token
-    assert token is not None  # noqa: S101  # every one of these routes asks for one
-    signed_in = request.session is not None and request.session.token_id is None
-    return actor_text(token.name, token_id="" if signed_in else token.id, person=token.person)
 
 
 async def sync_application(services: Services, request: Request) -> HttpResponse:
@@ -108,7 +99,7 @@ async def sync_application(services: Services, request: Request) -> HttpResponse
     return json_response(
         SyncedForm(
             done=done,
-            application=gitops_forms.application_form(context, services.clock.now()),
+            application=write_application(services, request, context),
             told=messages[::-1],
             refused=[
                 RefusedForm(object=reshape(ObjectForm, ref), message=redact(why))
@@ -159,7 +150,7 @@ async def approve_plan(services: Services, request: Request) -> HttpResponse:
         kept = await review.approve_plan(
             project, id, plan=form.plan, actor=actor_of(request), comment=form.comment
         )
-    return json_response(plan_form(str(context.application.id), kept, current=True))
+    return waiting_plan_response(services, request, context, kept)
 
 
 async def reject_plan(services: Services, request: Request) -> HttpResponse:
@@ -170,13 +161,13 @@ async def reject_plan(services: Services, request: Request) -> HttpResponse:
     context, _ = review.waiting_plan(project, id)
     async with _journal_refusals(services, review, request, "rejection"):
         kept = await review.reject_plan(project, id, actor=actor_of(request), comment=form.comment)
-    return json_response(plan_form(str(context.application.id), kept, current=True))
+    return waiting_plan_response(services, request, context, kept)
 
 
 async def reject_drift(services: Services, request: Request) -> HttpResponse:
     """Say that the live side stays as it is. Asked again only when it changes."""
     review, _ = require_gitops(services)
-    form = await read_form(request, RejectForm, MAX_BODY)
+    form = await read_form(request, RejectDriftForm, MAX_BODY)
     async with _journal_refusals(services, review, request, "rejection"):
         return _drift_response(
             services,
@@ -186,6 +177,7 @@ async def reject_drift(services: Services, request: Request) -> HttpResponse:
                 request.params["id"],
                 actor=actor_of(request),
                 comment=form.comment,
+                digest=form.digest,
             ),
         )
 
@@ -205,6 +197,7 @@ async def snooze_drift(services: Services, request: Request) -> HttpResponse:
                 actor=actor_of(request),
                 comment=form.comment,
                 until=until,
+                digest=form.digest,
             ),
         )
 
@@ -212,27 +205,32 @@ async def snooze_drift(services: Services, request: Request) -> HttpResponse:
 async def codify_drift(services: Services, request: Request) -> HttpResponse:
     """Propose the live value to Git by a pull request. The next pass opens it."""
     review, _ = require_gitops(services)
-    return _drift_response(
-        services,
-        request,
-        await review.codify(
-            request.params["project"], request.params["id"], actor=actor_of(request)
-        ),
-    )
+    digest = request.known_query("digest").get("digest", "")
+    async with _journal_refusals(services, review, request, "pull request"):
+        with translate_cluster_refusals():
+            drift = await review.codify(
+                request.params["project"],
+                request.params["id"],
+                actor=actor_of(request),
+                digest=digest,
+            )
+    return _drift_response(services, request, drift)
 
 
 async def revert_drift(services: Services, request: Request) -> HttpResponse:
     """Have the declared value put back: directly where the policy allows, or by a decision."""
     review, _ = require_gitops(services)
     form = await read_form(request, RevertForm, MAX_BODY)
-    with translate_cluster_refusals():
-        drift = await review.revert(
-            request.params["project"],
-            request.params["id"],
-            actor=actor_of(request),
-            comment=form.comment,
-            by_pull=form.via is Via.PULL_REQUEST,
-        )
+    async with _journal_refusals(services, review, request, "revert"):
+        with translate_cluster_refusals():
+            drift = await review.revert(
+                request.params["project"],
+                request.params["id"],
+                actor=actor_of(request),
+                comment=form.comment,
+                by_pull=form.via is Via.PULL_REQUEST,
+                digest=form.digest,
+            )
     return _drift_response(services, request, drift)
 
 
@@ -240,15 +238,18 @@ async def ignore_drift(services: Services, request: Request) -> HttpResponse:
     """Hide a drift, or one field of it, for a while."""
     review, _ = require_gitops(services)
     form = await read_form(request, IgnoreForm, MAX_BODY)
-    rules = await review.ignore(
-        request.params["project"],
-        request.params["id"],
-        actor=actor_of(request),
-        until=_parse_until(services, form.seconds, form.until),
-        reason=form.reason,
-        path=form.path,
-        manager=form.manager,
-    )
+    until = _parse_until(services, form.seconds, form.until)
+    async with _journal_refusals(services, review, request, "ignore rule"):
+        rules = await review.ignore(
+            request.params["project"],
+            request.params["id"],
+            actor=actor_of(request),
+            until=until,
+            reason=form.reason,
+            path=form.path,
+            manager=form.manager,
+            digest=form.digest,
+        )
     return json_response(
         IgnoredListForm(rules=[gitops_forms.ignore_rule_form(rule) for rule in rules])
     )
@@ -271,14 +272,16 @@ async def hold_application(services: Services, request: Request) -> HttpResponse
 
 
 async def release_application(services: Services, request: Request) -> HttpResponse:
-    """End the holds of an application, or those of one object, before their time."""
+    """End the holds of an application, those of one object, or one by its id."""
     review, _ = require_gitops(services)
-    name = request.known_query("object").get("object", "")
+    query = request.known_query("object", "id")
+    name = query.get("object", "")
     context = find_application(services, request)
     ended = await review.resume(
         context,
         actor=actor_of(request),
         object=find_object(context, name) if name else None,
+        id=query.get("id", ""),
     )
     return json_response(HoldListForm(holds=[gitops_forms.hold_form(hold) for hold in ended]))
 
@@ -324,12 +327,18 @@ def _parse_until(services: Services, seconds: int | None, until: datetime | None
 async def _journal_refusals(
     services: Services, review: ReviewService, request: Request, what: str
 ) -> AsyncIterator[None]:
-    """Keep a refused decision in the journal, and tell a stale one what moved."""
+    """Keep a refused decision in the journal, and tell a late or stale one what happened."""
+    id = request.params["id"]
     try:
-        yield
+        try:
+            yield
+        except NotFound as error:
+            drift = await find_application_drift(services, request.params["project"], id)
+            if drift.state is not DriftState.RESOLVED:
+                raise
+            raise _ended_error(drift) from error
     except (Conflict, InvalidState, PermissionDenied) as error:
         _, ledger_store = require_gitops(services)
-        id = request.params["id"]
         name = await _application_name(services, review, request.params["project"], id)
         refused = JournalEntry(
             application=name,
@@ -367,6 +376,17 @@ async def _describe_stale_plan(services: Services, id: str, error: HoldfastError
             changed = f"{error.happened} Since then: {entry.summary}"
             return f"{error.summary}. {changed} {error.changed} {error.hint}"
     return str(error)
+
+
+def _ended_error(drift: ObjectDrift) -> Conflict:
+    """Say to whom comes late how a drift ended."""
+    ended = f"ended meanwhile ({drift.resolution})"
+    if drift.resolution is Resolution.APPROVED and drift.decided_by:
+        ended = f"was approved by {drift.decided_by} already, and was put back"
+    return Conflict(
+        f"{drift.id} {ended}, so there is nothing to decide.",
+        hint=f"holdfast drift show {drift.id} tells how it ended.",
+    )
 
 
 def _is_approved(drift: ObjectDrift) -> bool:

@@ -10,14 +10,15 @@ from dataclasses import replace
 import msgspec
 
 from holdfast.adapters.store import TokenScope
+from holdfast.apps.server.authorize import missing_scope
 from holdfast.apps.server.errors import HttpError
-from holdfast.apps.server.gitops_decisions import actor_of
 from holdfast.apps.server.gitops_drift_forms import (
     is_waiting_for,
     review_drift_form,
     single_drift_form,
 )
 from holdfast.apps.server.gitops_routes import (
+    actor_of,
     check_one_of,
     find_application_drift,
     find_application_names,
@@ -150,10 +151,11 @@ async def list_drift_choices(services: Services, request: Request) -> HttpRespon
     choices = [
         ChoiceForm(
             choice=each.choice.value,
-            allowed=not (why := each.obstacle or _missing_scope(request, each.choice)),
+            allowed=not (why := each.obstacle or missing_scope(request, _scope_of(each.choice))),
             why_not=redact(why),
             effect=each.effect,
             cost=reshape(CostForm, each.cost) if each.cost else msgspec.UNSET,
+            needs_comment=each.needs_comment,
         )
         for each in choices_for(review, context, drift, actor=actor, now=now)
     ]
@@ -162,11 +164,8 @@ async def list_drift_choices(services: Services, request: Request) -> HttpRespon
     )
 
 
-def _missing_scope(request: Request, choice: DriftChoice) -> str:
-    scope = TokenScope.APPROVE if choice in _REVIEWING else TokenScope.WRITE
-    if request.token is not None and request.token.allows(scope):
-        return ""
-    return f"This credential lacks the scope {scope}."
+def _scope_of(choice: DriftChoice) -> TokenScope:
+    return TokenScope.APPROVE if choice in _REVIEWING else TokenScope.WRITE
 
 
 async def preview_codify(services: Services, request: Request) -> HttpResponse:

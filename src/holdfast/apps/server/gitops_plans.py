@@ -10,7 +10,10 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from typing import Any
 
+from holdfast.apps.server.gitops_drift_forms import is_waiting_for
 from holdfast.apps.server.gitops_routes import (
+    actor_of,
+    describe_plan_obstacle,
     find_application_drift,
     find_application_names,
     require_gitops,
@@ -24,6 +27,7 @@ from holdfast.core.gitops.records import PendingPlan
 from holdfast.core.ledger import DriftEntry
 from holdfast.core.page_links import plan_link
 from holdfast.core.plan import Action
+from holdfast.reconcile.gitops.application_context import ApplicationContext
 from holdfast.reconcile.gitops.ledger_store import iter_entries
 from holdfast.reconcile.gitops.ports import JournalEntry, LedgerStore, RecordKind
 from holdfast.wire.decode import reshape
@@ -47,7 +51,7 @@ async def get_plan(services: Services, request: Request) -> HttpResponse:
     project, name = request.params["project"], request.params["id"]
     found = _PLAN.fullmatch(name)
     if found is not None:
-        form = _waiting(services, project, found[1]) or _of_open_drift(services, project, found[1])
+        form = _waiting(services, request, found[1]) or _of_open_drift(services, request, found[1])
         form = form or await _from_ledger(services, project, found[1])
         if form is not None:
             form.page = plan_link(services.config.base_url, project, form.id) or ""
@@ -62,20 +66,40 @@ def _matches(digest: str, hex_digits: str) -> bool:
     return bool(digest) and digest.removeprefix("sha256:").startswith(hex_digits)
 
 
-def _waiting(services: Services, project: str, hex_digits: str) -> ReviewPlanForm | None:
+def _waiting(services: Services, request: Request, hex_digits: str) -> ReviewPlanForm | None:
     review, _ = require_gitops(services)
-    for context in review.applications(project):
+    for context in review.applications(request.params["project"]):
         for plan in context.state.plans.values():
             if _matches(plan.digest, hex_digits):
-                return plan_form(str(context.application.id), plan, current=True)
+                return _waiting_plan_form(services, request, context, plan)
     return None
 
 
-def _of_open_drift(services: Services, project: str, hex_digits: str) -> ReviewPlanForm | None:
+def waiting_plan_response(
+    services: Services, request: Request, context: ApplicationContext, plan: PendingPlan
+) -> HttpResponse:
+    """Answer a decision about a plan of a whole application."""
+    return json_response(_waiting_plan_form(services, request, context, plan))
+
+
+def _waiting_plan_form(
+    services: Services, request: Request, context: ApplicationContext, plan: PendingPlan
+) -> ReviewPlanForm:
     review, _ = require_gitops(services)
-    for row in review.index.rows(project):
+    form = _plan_form(str(context.application.id), plan, current=True)
+    form.why_not = describe_plan_obstacle(services, request, context, plan)
+    form.waiting_for_me = not form.why_not
+    form.needs_comment = review.asks_for_comment(context)
+    return form
+
+
+def _of_open_drift(services: Services, request: Request, hex_digits: str) -> ReviewPlanForm | None:
+    review, _ = require_gitops(services)
+    for row in review.index.rows(request.params["project"]):
         if _matches(row.drift.plan, hex_digits):
-            return _drift_plan_form(row.drift, current=True)
+            form = _drift_plan_form(row.drift, current=True)
+            form.waiting_for_me = is_waiting_for(services, request, actor_of(request), row)
+            return form
     return None
 
 
@@ -87,7 +111,7 @@ async def _from_ledger(services: Services, project: str, hex_digits: str) -> Rev
             continue
         lines = await _lines_about(ledger_store, record.application, project, plan.id)
         if lines:  # it was made while the application was this project's
-            return plan_form(record.application, plan, moved=[_what_became(plan)])
+            return _plan_form(record.application, plan, moved=[_what_became(plan)])
     async for line in _requests(ledger_store, names, project):
         if _matches(str(line.detail.get("plan") or ""), hex_digits):
             return await _earlier_drift_plan(services, project, line)
@@ -148,7 +172,7 @@ def _what_became(plan: PendingPlan) -> str:
     return "Git or the cluster moved, so another plan, or none, took its place."
 
 
-def plan_form(
+def _plan_form(
     application: str, plan: PendingPlan, *, current: bool = False, moved: Sequence[str] = ()
 ) -> ReviewPlanForm:
     """Write a plan of a whole application."""

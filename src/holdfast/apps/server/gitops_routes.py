@@ -9,13 +9,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from datetime import UTC, datetime
 
+from holdfast.adapters.store import TokenScope
 from holdfast.apps.server import gitops_forms
+from holdfast.apps.server.authorize import missing_scope
 from holdfast.apps.server.errors import HttpError, cluster_refusal
 from holdfast.apps.server.request import HttpResponse, HttpStream, Request, json_response, read_body
 from holdfast.apps.server.services import Services
 from holdfast.core.errors import AuthError, NotFound, PermissionDenied
 from holdfast.core.gitops.application import SyncSpec
 from holdfast.core.gitops.drift import ObjectDrift
+from holdfast.core.gitops.records import PendingPlan
+from holdfast.core.people import actor_text
 from holdfast.core.redact import redact
 from holdfast.reconcile.gitops.application_context import ApplicationContext
 from holdfast.reconcile.gitops.application_state import PROJECTS_KEY, projects_in
@@ -25,6 +29,7 @@ from holdfast.reconcile.gitops.review import ReviewService
 from holdfast.wire.decode import reshape
 from holdfast.wire.gitops_http_v1 import (
     DiffForm,
+    FollowedForm,
     FollowedListForm,
     HoldListForm,
     JournalEntryForm,
@@ -97,6 +102,37 @@ def require_gitops(services: Services) -> tuple[ReviewService, LedgerStore]:
     return services.review_service, services.ledger_store
 
 
+def actor_of(request: Request) -> str:
+    """Say who asks: the name on the token and which token it was, the person where one is known.
+
+    A session of a person has no token; one that stands for a token is that token.
+    """
+    token = request.token
+    assert token is not None  # noqa: S101  # every one of these routes asks for one
+    signed_in = request.session is not None and request.session.token_id is None
+    return actor_text(token.name, token_id="" if signed_in else token.id, person=token.person)
+
+
+def describe_plan_obstacle(
+    services: Services, request: Request, context: ApplicationContext, plan: PendingPlan
+) -> str:
+    """Say why who asks may not approve a plan now; empty where they may."""
+    review, _ = require_gitops(services)
+    obstacle = review.plan_obstacle(context, plan, actor_of(request))
+    return obstacle or missing_scope(request, TokenScope.APPROVE)
+
+
+def write_application(
+    services: Services, request: Request, context: ApplicationContext
+) -> FollowedForm:
+    """Write one application for whoever asks: with the plans that wait for them marked."""
+    form = gitops_forms.application_form(context, services.clock.now())
+    for each in form.plans:
+        plan = context.state.plans[each.id]
+        each.waiting_for_me = not describe_plan_obstacle(services, request, context, plan)
+    return form
+
+
 def find_application(services: Services, request: Request) -> ApplicationContext:
     """Return the application that the path names, by name or `namespace.name`."""
     review, _ = require_gitops(services)
@@ -106,19 +142,17 @@ def find_application(services: Services, request: Request) -> ApplicationContext
 async def list_applications(services: Services, request: Request) -> HttpResponse:
     """List the applications of a project: how they stand, their holds, the plans that wait."""
     review, _ = require_gitops(services)
-    now = services.clock.now()
     found = review.applications(request.params["project"])
     return json_response(
-        FollowedListForm(applications=[gitops_forms.application_form(one, now) for one in found])
+        FollowedListForm(applications=[write_application(services, request, one) for one in found])
     )
 
 
 async def get_application(services: Services, request: Request) -> HttpResponse:
     """Tell how one application stands."""
     context = find_application(services, request)
-    now = services.clock.now()
-    form = gitops_forms.application_form(context, now)
-    form.next_window = gitops_forms.next_window_form(context, now)
+    form = write_application(services, request, context)
+    form.next_window = gitops_forms.next_window_form(context, services.clock.now())
     return json_response(form)
 
 

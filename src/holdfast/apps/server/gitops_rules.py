@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from holdfast.apps.server.errors import HttpError
-from holdfast.apps.server.gitops_decisions import MAX_BODY, actor_of
+from holdfast.apps.server.gitops_decisions import MAX_BODY
 from holdfast.apps.server.gitops_forms import ignore_rule_form
-from holdfast.apps.server.gitops_routes import require_gitops
+from holdfast.apps.server.gitops_routes import actor_of, require_gitops
 from holdfast.apps.server.request import HttpResponse, Request, json_response, read_form
 from holdfast.apps.server.services import Services
 from holdfast.core.errors import NotFound, RefusedByPolicy

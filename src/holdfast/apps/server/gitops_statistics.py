@@ -89,6 +89,7 @@ def _statistics_form(found: DriftStatistics) -> StatisticsForm:
         until=found.until,
         drifts=found.whole.count,
         open=found.open,
+        drift_seconds=found.whole.seconds,
         drift_minutes=_minutes(found.whole.seconds),
         time_to_resolve=TimeToResolveForm(
             p50=found.time_to_resolve(0.5), p90=found.time_to_resolve(0.9), count=found.resolved
@@ -114,7 +115,9 @@ def _statistics_form(found: DriftStatistics) -> StatisticsForm:
 
 def _count_forms(counts: Counts) -> list[DriftCountForm]:
     return [
-        DriftCountForm(key=key, count=each.count, minutes=_minutes(each.seconds))
+        DriftCountForm(
+            key=key, count=each.count, seconds=each.seconds, minutes=_minutes(each.seconds)
+        )
         for key, each in list(largest_first(counts))[:MAX_COUNTS]
     ]
 

@@ -387,7 +387,10 @@ GITOPS_ROUTES: tuple[ApiRoute, ...] = (
     _control(
         "DELETE", f"{_APPLICATION}/holds", WRITE, decisions.release_application, "End its holds",
         response=gitops_v1.HoldListForm, errors=_CONFLICT,
-        query=(_query("object", "Only those of this KIND/NAMESPACE/NAME."),),
+        query=(
+            _query("object", "Only those of this KIND/NAMESPACE/NAME."),
+            _query("id", "Only this one."),
+        ),
     ),
     _control(
         "GET", f"{_GITOPS}/holds", READ, gitops.list_holds, "List holds",
@@ -435,7 +438,7 @@ GITOPS_ROUTES: tuple[ApiRoute, ...] = (
     ),
     _control(
         "POST", f"{_DRIFT}/reject", APPROVE, decisions.reject_drift, "Let the live side stay",
-        body=gitops_v1.RejectForm, response=gitops_v1.ReviewDriftForm, errors=_CONFLICT,
+        body=gitops_v1.RejectDriftForm, response=gitops_v1.ReviewDriftForm, errors=_CONFLICT,
     ),
     _control(
         "POST", f"{_DRIFT}/snooze", APPROVE, decisions.snooze_drift, "Be asked again later",
@@ -444,6 +447,7 @@ GITOPS_ROUTES: tuple[ApiRoute, ...] = (
     _control(
         "POST", f"{_DRIFT}/codify", WRITE, decisions.codify_drift, "Propose the live value to Git",
         response=gitops_v1.ReviewDriftForm, errors=_CONFLICT,
+        query=(_query("digest", "Of the drift as it was read: refused where it is another."),),
     ),
     _control(
         "POST", f"{_DRIFT}/revert", WRITE, decisions.revert_drift, "Put the declared value back",

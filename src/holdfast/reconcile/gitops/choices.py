@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, assert_never
 
 from holdfast.core.cost import NO_COST, Cost
-from holdfast.core.gitops.application import DriftSpec, HoldEnd, Remediation
+from holdfast.core.gitops.application import DriftSpec, HoldEnd
 from holdfast.core.gitops.drift import DriftReason, DriftState, ObjectDrift
 from holdfast.core.gitops.wording import list_names
 from holdfast.core.ownership.ignore import concerns_security
@@ -41,6 +41,8 @@ class ChoiceOutlook:
     """What it does, in a sentence."""
     cost: Cost | None
     """What that costs; None where nobody can tell."""
+    needs_comment: bool
+    """True where it is refused without a comment that says why."""
 
 
 def choices_for(
@@ -59,8 +61,9 @@ def choices_for(
         ChoiceOutlook(
             choice=choice,
             obstacle=_obstacle(review, context, drift, choice, actor, now),
-            effect=_effect(context, drift, choice),
+            effect=_effect(review, context, drift, choice),
             cost=_cost(drift, choice),
+            needs_comment=_needs_comment(review, context, drift, choice),
         )
         for choice in DriftChoice
     )
@@ -120,7 +123,12 @@ def _codify_obstacle(context: ApplicationContext, drift: ObjectDrift) -> str:
     return ""
 
 
-def _effect(context: ApplicationContext | None, drift: ObjectDrift, choice: DriftChoice) -> str:
+def _effect(
+    review: ReviewService,
+    context: ApplicationContext | None,
+    drift: ObjectDrift,
+    choice: DriftChoice,
+) -> str:
     rules = (context.application.spec.drift if context else None) or DriftSpec()
     match choice:
         case DriftChoice.APPROVE:
@@ -139,7 +147,7 @@ def _effect(context: ApplicationContext | None, drift: ObjectDrift, choice: Drif
                 "change when it is opened."
             )
         case DriftChoice.REVERT:
-            if drift.remediation is Remediation.REVIEW or rules.four_eyes:
+            if context is None or not review.reverts_at_once(context, drift):
                 return f"A review is asked for; once it is approved: {_put_back(drift)}."
             return f"{_put_back(drift)} with the next pass, without a review."
         case DriftChoice.HOLD:
@@ -165,6 +173,20 @@ def _put_back(drift: ObjectDrift) -> str:
     count = len(drift.entries)
     fields = "1 field" if count == 1 else f"{count} fields"
     return f"{fields} of {drift.object} put back to what Git declares"
+
+
+def _needs_comment(
+    review: ReviewService,
+    context: ApplicationContext | None,
+    drift: ObjectDrift,
+    choice: DriftChoice,
+) -> bool:
+    if choice is DriftChoice.REJECT:
+        return True
+    if context is None or not review.asks_for_comment(context):
+        return False
+    at_once = choice is DriftChoice.REVERT and review.reverts_at_once(context, drift)
+    return choice is DriftChoice.APPROVE or at_once
 
 
 def _cost(drift: ObjectDrift, choice: DriftChoice) -> Cost | None:

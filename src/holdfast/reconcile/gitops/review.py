@@ -2,14 +2,16 @@
 
 A decision is one write to the ledger, guarded by what was seen: of two at once, one wins. It
 takes effect with the next pass, which every decision requests. Nothing is decided about what
-has moved since it was reviewed. What belongs to another project is answered as if it did not exist.
+has moved since it was reviewed: an approval names its plan, and every other decision may name the
+digest of the drift that was read. What belongs to another project is answered as if it did not
+exist.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from difflib import get_close_matches
@@ -44,6 +46,7 @@ from holdfast.core.gitops.objects import ForeignOwner, ObservedObject, SyncStatu
 from holdfast.core.gitops.plan import SyncPlan
 from holdfast.core.gitops.pull_request_text import branch_of, pull_request_title
 from holdfast.core.gitops.records import PendingPlan, TemporaryIgnoreRule
+from holdfast.core.gitops.track import track
 from holdfast.core.gitops.window import window_state
 from holdfast.core.gitops.wording import describe_duplicate, describe_stale, shorten
 from holdfast.core.object_ref import ObjectRef
@@ -180,6 +183,18 @@ class ReviewService:
                 return f"{first} approved it already, and it takes somebody else too."
         return ""
 
+    def plan_obstacle(self, context: ApplicationContext, plan: PendingPlan, actor: str) -> str:
+        """Say why this person's approval of a plan would not count now; empty when it would."""
+        if plan.rejected_by:
+            return _rejected_error(context, plan).happened
+        if plan.approved_by:
+            return _approved_error(context, plan).happened
+        try:
+            _check_four_eyes(_rules_of(context), actor, {plan.requested_by})
+        except PermissionDenied as error:
+            return error.happened
+        return ""
+
     async def compare(self, context: ApplicationContext) -> GitComparison:
         """Compare all objects of an application with what Git declares now. Writes nothing."""
         async with self._at_newest(context) as stale:
@@ -231,7 +246,7 @@ class ReviewService:
                     hint=f"Review it again: holdfast drift show {id}",
                 )
             rules = _rules_of(context)
-            _check_comment(rules, comment)
+            _check_comment(comment, needed=bool(rules.comment))
             _check_four_eyes(rules, actor, drift.involved)
             if rules.four_eyes and not drift.known_origin:
                 first = drift.first_approver if drift.first_plan == drift.plan else ""
@@ -257,7 +272,7 @@ class ReviewService:
                 raise StalePlan(f"{id} is a different plan now.", hint="Review it again.")
             if pending.rejected_by:
                 raise _rejected_error(context, pending)
-            _check_comment(_rules_of(context), comment)
+            _check_comment(comment, needed=bool(_rules_of(context).comment))
             _check_four_eyes(_rules_of(context), actor, {pending.requested_by})
             after = replace(pending, approved_by=actor, comment=one_line(comment))
             context.state.put_plan(after)
@@ -277,17 +292,16 @@ class ReviewService:
             if pending.rejected_by:
                 raise _rejected_error(context, pending)
             if pending.approved_by:
-                raise Conflict(
-                    f"{id} was approved by {pending.approved_by} already.",
-                    hint=f"holdfast pause {context.application.id} stops what is not done yet.",
-                )
-            _check_comment(_rules_of(context), comment, needed=True)
+                raise _approved_error(context, pending)
+            _check_comment(comment, needed=True)
             after = replace(pending, rejected_by=actor, comment=one_line(comment))
             context.state.put_plan(after)
             context.state.record(facts.PlanRejected(plan=after, actor=actor))
         return after
 
-    async def reject(self, project: str, id: str, *, actor: str, comment: str) -> ObjectDrift:
+    async def reject(
+        self, project: str, id: str, *, actor: str, comment: str, digest: str = ""
+    ) -> ObjectDrift:
         """Say that the live side stays as it is. Asked again only when it changes."""
         return await self._decide(
             project,
@@ -295,12 +309,21 @@ class ReviewService:
             JournalAction.REJECTED,
             actor=actor,
             comment=comment,
+            needs_comment=True,
+            digest=digest,
             state=DriftState.REJECTED,
             note=f"Rejected by {actor}.",
         )
 
     async def snooze(
-        self, project: str, id: str, *, actor: str, comment: str, until: datetime
+        self,
+        project: str,
+        id: str,
+        *,
+        actor: str,
+        comment: str,
+        until: datetime,
+        digest: str = "",
     ) -> ObjectDrift:
         """Be asked again later."""
         self._check_end(until)
@@ -310,37 +333,47 @@ class ReviewService:
             JournalAction.SNOOZED,
             actor=actor,
             comment=comment,
+            digest=digest,
             state=DriftState.SNOOZED,
             until=until,
             note=f"Snoozed by {actor}.",
         )
 
-    async def codify(self, project: str, id: str, *, actor: str) -> ObjectDrift:
+    async def codify(self, project: str, id: str, *, actor: str, digest: str = "") -> ObjectDrift:
         """Propose the live value to Git by a pull request."""
+        if digest:
+            context, drift = self.drift(project, id)
+            await self._observe_as_read(context, drift, digest)
         return await self._decide(
             project,
             id,
             JournalAction.CODIFY_REQUESTED,
             actor=actor,
+            digest=digest,
             note=f"{actor} asked for a pull request.",
             **_proposal(PullRequestKind.CODIFY, actor),
         )
 
     async def revert(
-        self, project: str, id: str, *, actor: str, comment: str = "", by_pull: bool = False
+        self,
+        project: str,
+        id: str,
+        *,
+        actor: str,
+        comment: str = "",
+        by_pull: bool = False,
+        digest: str = "",
     ) -> ObjectDrift:
         """Have the declared value put back: by a merged decision, by a review, or at once."""
         context, drift = self.drift(project, id)
-        async with context.lock:
-            self._require_known(context)
-            observed = await self._observer.observe_one(context, drift.object)
-            self._check_revertible(context, drift, observed)
+        observed = await self._observe_as_read(context, drift, digest)
+        self._check_revertible(context, drift, observed)
         decision = JournalAction.REVERT_REQUESTED
         changes: dict[str, Any]
         if by_pull:
             note = f"{actor} asked for a decision."
             changes = _proposal(PullRequestKind.REVERT, actor)
-        elif drift.remediation is Remediation.REVIEW or _rules_of(context).four_eyes:
+        elif not self.reverts_at_once(context, drift):
             note = f"{actor} asked for it; it waits for a review."
             changes = {
                 "remediation": Remediation.REVIEW,
@@ -357,8 +390,31 @@ class ReviewService:
             plan = make_plan_for(context, drift, observed)
             changes = {"state": DriftState.APPROVED, "plan": plan.digest}
         return await self._decide(
-            project, id, decision, actor=actor, comment=comment, note=note, **changes
+            project,
+            id,
+            decision,
+            actor=actor,
+            comment=comment,
+            needs_comment=decision is JournalAction.APPROVED and self.asks_for_comment(context),
+            digest=digest,
+            note=note,
+            **changes,
         )
+
+    def reverts_at_once(self, context: ApplicationContext, drift: ObjectDrift) -> bool:
+        """True where asking for a revert is its approval: no review comes first.
+
+        What somebody chose instead of a review, such as a pull request, does not do away with it.
+        """
+        rules = _rules_of(context)
+        routed = {each.remediation for each in rules.routes or () if each.name == drift.route} | {
+            drift.remediation
+        }
+        return Remediation.REVIEW not in routed and not rules.four_eyes
+
+    def asks_for_comment(self, context: ApplicationContext) -> bool:
+        """True where an approval has to say why."""
+        return bool(_rules_of(context).comment)
 
     async def preview_codify(self, project: str, id: str) -> CodifyPreview:
         """Say what `codify` would propose for an open drift. Changes nothing anywhere."""
@@ -398,10 +454,12 @@ class ReviewService:
         reason: str,
         path: str = "",
         manager: str = "",
+        digest: str = "",
     ) -> tuple[TemporaryIgnoreRule, ...]:
         """Hide a drift, or one field of it, for a while."""
         self._check_end(until)
         context, drift = self.drift(project, id)
+        _check_as_read(drift, digest)
         paths = [entry.path for entry in drift.entries if path in ("", entry.path)]
         if "" in paths:
             raise ValidationError(
@@ -420,6 +478,7 @@ class ReviewService:
                     hint="Declare the rule in the Application, with security: true.",
                 )
         async with self._decision(context):
+            _check_as_read(_open_drift(context, id), digest)
             rules = tuple(
                 TemporaryIgnoreRule(
                     name=f"{id}-{index}",
@@ -495,17 +554,24 @@ class ReviewService:
         return hold
 
     async def resume(
-        self, context: ApplicationContext, *, actor: str, object: ObjectRef | None = None
+        self,
+        context: ApplicationContext,
+        *,
+        actor: str,
+        object: ObjectRef | None = None,
+        id: str = "",
     ) -> tuple[Hold, ...]:
-        """End the holds of an application, or of one object, before their time."""
+        """End the holds of an application, of one object, or one by its id, before their time."""
         async with self._decision(context):
-            found = tuple(
+            named = [
                 hold
                 for hold in context.state.holds.values()
-                if (object is None or hold.object == object) and not hold.from_annotation
-            )
+                if object in (None, hold.object) and id in ("", hold.id)
+            ]
+            found = tuple(hold for hold in named if not hold.from_annotation)
             if not found:
-                raise _not_held_error(context, object)
+                what = id[:80] or str(object or context.application.id)
+                raise _not_held_error(what, named)
             for hold in found:
                 context.state.put_hold(hold, ended=True)
                 context.state.record(facts.Resumed(hold=hold, actor=actor))
@@ -615,6 +681,31 @@ class ReviewService:
                 hint = f"End the hold first: holdfast resume {context.application.id}"
             raise RefusedByPolicy(f"{drift.id} cannot be put back. {obstacle}", hint=hint)
 
+    async def _observe_as_read(
+        self, context: ApplicationContext, drift: ObjectDrift, read: str
+    ) -> ObservedObject:
+        """Look at the object of a drift now.
+
+        Raises StalePlan where it is not what was read, though no pass has seen that yet.
+        """
+        state = context.state
+        async with context.lock:
+            self._require_known(context)
+            observed = await self._observer.observe_one(context, drift.object)
+            if not read or observed.sync_status is SyncStatus.UNKNOWN:
+                return observed
+            found = track(
+                context.application,
+                [observed],
+                {each.id: each for each in state.drifts.values() if each.object == drift.object},
+                commit=drift.commit,
+                now=self._clock.now(),
+                healed=state.healed,
+            )
+        if all(each.id != drift.id or each.digest != read for each in found.open):
+            raise _moved_error(drift.id)
+        return observed
+
     async def _decide(
         self,
         project: str,
@@ -623,6 +714,8 @@ class ReviewService:
         *,
         actor: str,
         comment: str = "",
+        needs_comment: bool = False,
+        digest: str = "",
         **changes: Any,
     ) -> ObjectDrift:
         """Record a decision about a drift, which is as detected anew unless `changes` say so."""
@@ -635,8 +728,8 @@ class ReviewService:
                     f"{id} was approved by {drift.decided_by} already, and is being put back.",
                     hint=f"holdfast drift show {id} tells what became of it.",
                 )
-            rejects = decision is JournalAction.REJECTED
-            _check_comment(_rules_of(context), comment, needed=rejects)
+            _check_as_read(drift, digest)
+            _check_comment(comment, needed=needs_comment)
             decided = {
                 "state": DriftState.DETECTED,
                 "until": None,
@@ -650,7 +743,7 @@ class ReviewService:
                 # Whoever asks for one again is not held to the answer of before.
                 state.put_pull(replace(ended, stopped=""), done=True)
             fact = _record(context, after, decision, actor, comment)
-        if rejects:
+        if decision is JournalAction.REJECTED:
             await self._notify(context, fact)
         return after
 
@@ -711,15 +804,12 @@ def _first_approval(
     return after
 
 
-def _not_held_error(context: ApplicationContext, object: ObjectRef | None) -> NotFound:
-    """Say why there is nothing to end by a command, and how what there is ends."""
-    what = object or context.application.id
-    noted = [
-        hold.object
-        for hold in context.state.holds.values()
-        if hold.from_annotation and hold.object and object in (None, hold.object)
-    ]
+def _not_held_error(what: str, left: Sequence[Hold]) -> NotFound:
+    """Say why there is nothing to end by a command, and how what is left ends."""
+    noted = [hold.object for hold in left if hold.object]
     if not noted:
+        if what.startswith("hold-"):
+            return NotFound(f"There is no hold {what}.", hint="It may have ended by itself.")
         return NotFound(f"{what} is not on hold.", hint="holdfast status lists holds.")
     ref = noted[0]
     namespace = f"-n {ref.namespace} " if ref.namespace else ""
@@ -750,9 +840,31 @@ def _rejected_error(context: ApplicationContext, plan: PendingPlan) -> Conflict:
     )
 
 
-def _check_comment(spec: DriftSpec, comment: str, *, needed: bool = False) -> None:
-    if (spec.comment or needed) and not comment.strip():
-        raise ValidationError("A comment is needed for this.", hint="Give --comment TEXT.")
+def _approved_error(context: ApplicationContext, plan: PendingPlan) -> Conflict:
+    return Conflict(
+        f"{plan.id} was approved by {plan.approved_by} already.",
+        hint=f"holdfast pause {context.application.id} stops what is not done yet.",
+    )
+
+
+def _moved_error(id: str) -> StalePlan:
+    return StalePlan(
+        f"{id} changed after it was read.", hint=f"Read it again: holdfast drift show {id}"
+    )
+
+
+def _check_as_read(drift: ObjectDrift, read: str) -> None:
+    """Refuse a decision about a drift that is not what was read; without a digest it is taken."""
+    if read and read != drift.digest:
+        raise _moved_error(drift.id)
+
+
+def _check_comment(comment: str, *, needed: bool) -> None:
+    if needed and not comment.strip():
+        raise ValidationError(
+            "A comment is needed for this.",
+            hint="Say why: --comment TEXT, or comment in the request.",
+        )
     if credential_in(comment):
         raise ValidationError(
             "The comment looks as if it held a credential.", hint="Leave it out of the comment."

@@ -151,8 +151,9 @@ export function ApplicationScreen({ label }) {
   if (!app) return html`<main><h1>Application</h1><p class="loading">Reading …</p></main>`;
   const release = async () => {
     try {
-      await write("DELETE", inGitops(`/applications/${label}/holds`));
-      notify("Its holds ended.");
+      const ended = /** @type {{ holds: unknown[] }} */ (await write("DELETE", inGitops(`/applications/${label}/holds`))).holds.length;
+      const noted = (app.holds ?? []).filter((hold) => hold.from_annotation).length;
+      notify(`${plural(ended, "hold")} ended.${noted ? ` ${plural(noted, "hold")} by annotation ${noted === 1 ? "stays" : "stay"} until the annotation is removed.` : ""}`);
       reload();
     } catch (error) {
       notify(failureOf(error).message, "bad");
@@ -173,7 +174,7 @@ export function ApplicationScreen({ label }) {
     <p class="actions">${
       may("write")
         ? html`<button type="button" onClick=${() => setDialog("sync")}>Sync …</button><button type="button" onClick=${() => setDialog("hold")}>Hold … <kbd>h</kbd></button>
-          ${app.holds?.length ? html`<button type="button" onClick=${release}>End its holds</button>` : ""}`
+          ${app.holds?.some((hold) => !hold.from_annotation) ? html`<button type="button" onClick=${release}>End its holds</button>` : ""}`
         : html`<span class="faint">To sync or hold it takes the scope write.</span>`
     } <a href=${pathTo(project.value, "inbox", "", { application: app.label })}>Its drifts</a></p>
     ${(app.plans ?? []).length > 0 && html`<section><h2>Plans that wait</h2><ul class="plain">${app.plans?.map((plan) => html`<li key=${plan.id}><${State} state=${plan.approved_by ? "approved" : plan.rejected_by ? "rejected" : "awaiting-approval"} /> <a href=${pathTo(project.value, "plans", plan.id)}>${plan.told || plan.id}</a></li>`)}</ul></section>`}

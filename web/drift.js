@@ -25,6 +25,9 @@ export const SPANS = [
   [7 * 24 * HOURS, "1 week"],
 ];
 
+/** The code of a refusal of what is another by now. */
+const STALE = "stale_plan";
+
 /** @type {Record<string, [string, string]>} key and word of each choice */
 const CHOICES = {
   approve: ["a", "Approve"],
@@ -89,12 +92,42 @@ export function Timeline({ journal }) {
   )}</ol>`;
 }
 
-/** @param {{ drift: Drift, onClose: () => void, done: (after: Drift, word: string) => void }} props */
-function CodifyDialog({ drift, onClose, done }) {
+/**
+ * @typedef {object} Deciding what a window about one drift works with
+ * @property {Drift} drift as its reader saw it
+ * @property {boolean} moved whether it is another by now
+ * @property {(what: string, body: Record<string, unknown>) => Promise<any>} post
+ * @property {() => void} onClose
+ * @property {(after: Drift | null, word: string) => void} done
+ */
+
+/**
+ * A window that decides about what is on the screen: nothing is sent once that has moved.
+ * @param {{ title: string, action: string, moved: boolean, wide?: boolean, disabled?: boolean, send: (form: FormData) => Promise<void>, onClose: () => void, children?: import("./vendor/preact.js").Child }} props
+ */
+function DecisionForm({ moved, disabled, children, ...form }) {
+  return html`<${FormDialog} ...${form} disabled=${disabled || moved}>
+    ${moved && html`<p role="alert"><b>It moved since you read it,</b> so nothing can be sent. Close this window to see what moved.</p>`}
+    ${children}
+  <//>`;
+}
+
+/** @param {Drift} after what was answered to an approval */
+const approvalWords = (after) => (after.first_approver && !after.decided_by ? "Approved once: it takes a second person." : "Approved: exactly this plan is carried out.");
+
+/** @param {Drift} after what was answered to a revert */
+function revertWords(after) {
+  if (after.state === "approved") return "It is put back with the next pass, if nothing moves.";
+  if (after.remediation === "pull-request") return "The next pass opens a pull request with the decision.";
+  return "It waits for a review.";
+}
+
+/** @param {Deciding} props */
+function CodifyDialog({ drift, moved, post, onClose, done }) {
   const { value, failure } = useRead((signal) => read(inGitops(`/drifts/${drift.id}/codify-preview`), { signal }), [drift.id]);
   const preview = /** @type {import("./types").CodifyPreview | undefined} */ (value);
-  const send = async () => done(await write("POST", inGitops(`/drifts/${drift.id}/codify`)), "The next pass opens the pull request.");
-  return html`<${FormDialog} title="Codify: have Git declare the live value" action="Open the pull request" wide disabled=${!preview?.possible} send=${send} onClose=${onClose}>
+  const send = async () => done(await post(`codify?digest=${encodeURIComponent(drift.digest ?? "")}`, {}), "The next pass opens the pull request.");
+  return html`<${DecisionForm} title="Codify: have Git declare the live value" action="Open the pull request" wide moved=${moved} disabled=${!preview?.possible} send=${send} onClose=${onClose}>
     ${!preview && !failure && html`<p class="loading">Making the edit …</p>`}
     ${failure && html`<${Problem} failure=${failure} />`}
     ${preview && !preview.possible && html`<p><b>No pull request can do that.</b> ${preview.why_not}</p>`}
@@ -104,18 +137,18 @@ function CodifyDialog({ drift, onClose, done }) {
   <//>`;
 }
 
-/** @param {{ drift: Drift, onClose: () => void, done: (word: string) => void }} props */
-function IgnoreDialog({ drift, onClose, done }) {
+/** @param {Deciding} props */
+function IgnoreDialog({ drift, moved, post, onClose, done }) {
   const [path, setPath] = useState(drift.entries.length === 1 ? (drift.entries[0]?.path ?? "") : "");
   const asked = { application: applicationLabel(drift.application), kind: drift.object.kind, namespace: drift.object.namespace, name: drift.object.name, path };
   const { value } = useRead((signal) => (path && !signal.aborted ? write("POST", inGitops("/ignore-rules/preview"), asked) : Promise.resolve(undefined)), [path]);
   const preview = /** @type {{ hides: { object: any, path: string }[], hides_count: number } | undefined} */ (value);
   /** @param {FormData} form */
   const send = async (form) => {
-    await write("POST", inGitops(`/drifts/${drift.id}/ignore`), { reason: form.get("comment"), path, seconds: Number(form.get("seconds")) });
-    done("Ignored for a while: the rule ends by itself.");
+    await post("ignore", { reason: form.get("comment"), path, seconds: Number(form.get("seconds")), digest: drift.digest });
+    done(null, "Ignored for a while: the rule ends by itself.");
   };
-  return html`<${FormDialog} title="Ignore for a while" action="Ignore" send=${send} onClose=${onClose}>
+  return html`<${DecisionForm} title="Ignore for a while" action="Ignore" moved=${moved} send=${send} onClose=${onClose}>
     <label>Field<select name="path" value=${path} onChange=${(/** @type {any} */ event) => setPath(event.target.value)}>
       <option value="">every field of this drift</option>
       ${drift.entries.map((entry) => entry.path && html`<option key=${entry.path} value=${entry.path} selected=${entry.path === path}>${entry.path}</option>`)}
@@ -147,28 +180,56 @@ export function HoldDialog({ application, object, onClose, done }) {
   <//>`;
 }
 
-/** @param {{ name: string, drift: Drift, onClose: () => void, done: (after: Drift | null, word: string) => void }} props */
-function DecisionDialog({ name, drift, onClose, done }) {
-  const post = async (/** @type {string} */ what, /** @type {unknown} */ body) => /** @type {Drift} */ (await write("POST", inGitops(`/drifts/${drift.id}/${what}`), body));
-  if (name === "codify") return html`<${CodifyDialog} drift=${drift} onClose=${onClose} done=${done} />`;
-  if (name === "ignore") return html`<${IgnoreDialog} drift=${drift} onClose=${onClose} done=${(/** @type {string} */ word) => done(null, word)} />`;
+/** @param {Deciding} props */
+function ApproveDialog({ drift, moved, post, onClose, done }) {
+  const send = async (/** @type {FormData} */ form) => {
+    const after = await post("approve", { plan: drift.plan, comment: form.get("comment") });
+    done(after, approvalWords(after));
+  };
+  return html`<${DecisionForm} title="Approve exactly this plan" action="Approve" moved=${moved} send=${send} onClose=${onClose}>
+    <${CommentField} label="Why" required />
+  <//>`;
+}
+
+/** @param {Deciding & { needsComment: boolean }} props */
+function RevertDialog({ drift, moved, needsComment, post, onClose, done }) {
+  const [via, setVia] = useState("direct");
+  const send = async (/** @type {FormData} */ form) => {
+    const after = await post("revert", { via, comment: form.get("comment"), digest: drift.digest });
+    done(after, revertWords(after));
+  };
+  return html`<${DecisionForm} title="Revert: put the declared value back" action="Revert" moved=${moved} send=${send} onClose=${onClose}>
+    <label>How<select name="via" value=${via} onChange=${(/** @type {any} */ event) => setVia(event.target.value)}><option value="direct">write it to the cluster</option><option value="pull-request">by a pull request whose merge decides</option></select></label>
+    <${CommentField} label="Comment" required=${needsComment && via === "direct"} />
+  <//>`;
+}
+
+/** @param {{ name: string, drift: Drift, moved: boolean, needsComment: boolean, reread: () => void, onClose: () => void, done: (after: Drift | null, word: string) => void }} props */
+function DecisionDialog({ name, drift, moved, needsComment, reread, onClose, done }) {
+  /** @type {Deciding["post"]} */
+  const post = async (what, body) => {
+    try {
+      return await write("POST", inGitops(`/drifts/${drift.id}/${what}`), body);
+    } catch (error) {
+      reread();
+      throw error;
+    }
+  };
+  const deciding = { drift, moved, post, onClose, done };
+  if (name === "approve") return html`<${ApproveDialog} ...${deciding} />`;
+  if (name === "codify") return html`<${CodifyDialog} ...${deciding} />`;
+  if (name === "ignore") return html`<${IgnoreDialog} ...${deciding} />`;
+  if (name === "revert") return html`<${RevertDialog} ...${deciding} needsComment=${needsComment} />`;
   if (name === "hold") return html`<${HoldDialog} application=${drift.application} object=${drift.object} onClose=${onClose} done=${(/** @type {string} */ word) => done(null, word)} />`;
   if (name === "reject") {
-    return html`<${FormDialog} title="Reject: the live side stays" action="Reject" onClose=${onClose}
-      send=${async (/** @type {FormData} */ form) => done(await post("reject", { comment: form.get("comment") }), "Rejected: it stays as it is, until it changes.")}>
+    return html`<${DecisionForm} title="Reject: the live side stays" action="Reject" moved=${moved} onClose=${onClose}
+      send=${async (/** @type {FormData} */ form) => done(await post("reject", { comment: form.get("comment"), digest: drift.digest }), "Rejected: it stays as it is, until it changes.")}>
       <${CommentField} label="Why" required />
     <//>`;
   }
-  if (name === "snooze") {
-    return html`<${FormDialog} title="Snooze: be asked again later" action="Snooze" onClose=${onClose}
-      send=${async (/** @type {FormData} */ form) => done(await post("snooze", { seconds: Number(form.get("seconds")), comment: form.get("comment") }), "Snoozed.")}>
-      <${SpanField} /><${CommentField} label="Comment" />
-    <//>`;
-  }
-  return html`<${FormDialog} title="Revert: put the declared value back" action="Revert" onClose=${onClose}
-    send=${async (/** @type {FormData} */ form) => done(await post("revert", { via: form.get("via"), comment: form.get("comment") }), "It is put back.")}>
-    <label>How<select name="via"><option value="direct">write it to the cluster</option><option value="pull-request">by a pull request whose merge decides</option></select></label>
-    <${CommentField} label="Comment" />
+  return html`<${DecisionForm} title="Snooze: be asked again later" action="Snooze" moved=${moved} onClose=${onClose}
+    send=${async (/** @type {FormData} */ form) => done(await post("snooze", { seconds: Number(form.get("seconds")), comment: form.get("comment"), digest: drift.digest }), "Snoozed.")}>
+    <${SpanField} /><${CommentField} label="Comment" />
   <//>`;
 }
 
@@ -237,8 +298,10 @@ export function DriftScreen({ id }) {
     setDialog("");
     shown.current = null;
     void readAll(true);
+    /** @param {import("./types").ServerEvent} event */
+    const concerns = (event) => event.event === "reset" || event.data?.id === id || (event.event === "hold" && event.data?.application === shown.current?.application);
     return afterEvents((events) => {
-      if (events.some((each) => each.event === "reset" || each.data?.id === id || each.event === "journal" || each.event === "hold")) void readAll(false);
+      if (events.some(concerns)) void readAll(false);
     });
   }, [id]);
   useEffect(() => {
@@ -256,10 +319,11 @@ export function DriftScreen({ id }) {
     setBusy(true);
     try {
       const after = /** @type {Drift} */ (await write("POST", inGitops(`/drifts/${id}/approve`), { plan: drift.plan }));
-      done(after, after.first_approver && !after.decided_by ? "Approved once: it takes a second person." : "Approved: exactly this plan is carried out.");
+      done(after, approvalWords(after));
     } catch (error) {
-      setRefused(failureOf(error));
-      announce("The approval was refused. Nothing was approved.");
+      const failure = failureOf(error);
+      setRefused(failure);
+      announce(failure.code === STALE ? "The approval was refused. Nothing was approved." : `The approval was refused. ${failure.message}`);
       void readAll(false);
     } finally {
       setBusy(false);
@@ -273,9 +337,10 @@ export function DriftScreen({ id }) {
     void readAll(true);
     title.current?.focus();
   };
+  const needsComment = (/** @type {string} */ name) => choices?.choices.find((each) => each.choice === name)?.needs_comment ?? false;
   const act = (/** @type {string} */ name) => {
     if (newer) return;
-    if (name === "approve") void approve();
+    if (name === "approve" && !needsComment(name)) void approve();
     else setDialog(name);
   };
   const link = location.origin + pathTo(project.value, "drifts", id);
@@ -316,7 +381,7 @@ export function DriftScreen({ id }) {
     ${drift.note && html`<p class="note">${drift.note}</p>`}
     ${newer &&
     html`<div class="problem moved" role="alert">
-      <p><b>This drift changed since you read it.</b> Nothing was approved. What moved:</p>
+      <p><b>This drift changed since you read it.</b> ${refused?.code === STALE ? "Nothing was approved. " : newer.note !== drift.note ? newer.note + " " : ""}What moved:</p>
       <ul>${moved(drift, newer).map((each) => html`<li key=${each}>${each}</li>`)}</ul>
       <p><button type="button" class="primary" onClick=${readNewer}>Show it as it is now <kbd>↵</kbd></button></p>
     </div>`}
@@ -350,7 +415,7 @@ export function DriftScreen({ id }) {
         </p>
       </div>
     </div>
-    ${dialog && html`<${DecisionDialog} name=${dialog} drift=${drift} onClose=${() => setDialog("")} done=${done} />`}
+    ${dialog && html`<${DecisionDialog} name=${dialog} drift=${drift} moved=${newer !== null} needsComment=${needsComment(dialog)} reread=${() => void readAll(false)} onClose=${() => setDialog("")} done=${done} />`}
   </main>`;
 }
 
@@ -376,7 +441,7 @@ export function WorkloadDriftScreen({ id }) {
           : html`<div><dt>To put it back</dt><dd>${sentenceCase(costWords(drift.cost, "replica"))}.</dd></div>`
       }
     </dl>
-    <section aria-labelledby="differs"><h2 id="differs">What differs</h2><${DiffBar} />
+    <section aria-labelledby="differs"><h2 id="differs">What differs</h2><${DiffBar} right="Declared" />
       ${drift.fields.map((entry) => html`<${FieldDiff} key=${entry.path} entry=${entry} right="Declared" />`)}</section>
     ${!drift.resolved_at && html`<p class="note">Its owner puts it back by declaring it again: <code>ensure(spec)</code>, or <code>holdfast ensure -f FILE</code>. To keep it, declare the live value.</p>`}
   </main>`;

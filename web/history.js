@@ -21,7 +21,7 @@ function Bars({ title, buckets, words = (key) => key }) {
     (each) => html`<tr key=${each.key}><th scope="row">${words(each.key) || "unknown"}</th>
       <td><meter min="0" max=${most} value=${each.count} aria-hidden="true"></meter></td>
       <td class="number">${each.count.toLocaleString("en")}</td>
-      <td class="number faint">${each.minutes === undefined || each.minutes === null ? "" : duration(each.minutes * 60)}</td></tr>`,
+      <td class="number faint">${duration(each.seconds)}</td></tr>`,
   )}</tbody></table></section>`;
 }
 
@@ -34,15 +34,16 @@ function Figure({ label, value, note }) {
 function Figures({ days }) {
   const since = new Date(Math.floor(Date.now() / 60_000) * 60_000 - Number(days) * 86_400_000).toISOString().replace(".000Z", "Z");
   const { value, failure, reload } = useRead((signal) => read(inGitops("/statistics"), { query: { since }, signal }), [project.value, days]);
+  useEffect(() => afterEvents(reload, 5_000), []); // seldom: they read the whole ledger
   const found = /** @type {Statistics | undefined} */ (value);
   if (failure) return html`<${Problem} failure=${failure} retry=${reload} />`;
   if (!found) return html`<p class="loading">Counting …</p>`;
   const times = found.time_to_resolve;
-  const known = (/** @type {number | undefined | null} */ seconds) => (seconds === undefined || seconds === null ? "unknown" : duration(seconds));
+  const known = (/** @type {number | undefined | null} */ seconds) => (seconds === undefined || seconds === null ? "–" : duration(seconds));
   return html`<div>
     <dl class="figures">
       <${Figure} label="Drifts" value=${found.drifts.toLocaleString("en")} note=${`${found.open.toLocaleString("en")} open now`} />
-      <${Figure} label="Time drifted" value=${found.drift_minutes === undefined || found.drift_minutes === null ? "unknown" : duration(found.drift_minutes * 60)} note="all drifts together" />
+      <${Figure} label="Time drifted" value=${duration(found.drift_seconds)} note="all drifts together" />
       <${Figure} label="Time to resolve" value=${known(times?.p50)} note=${times?.count ? `half of ${plural(times.count, "drift")}` : "none ended in this time"} />
       <${Figure} label="Slowest tenth" value=${known(times?.p90)} note=${times?.count ? "took longer than this" : ""} />
     </dl>

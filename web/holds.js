@@ -5,7 +5,7 @@ import { failureOf, inGitops, may, project, read, write } from "./api.js";
 import { afterEvents } from "./live.js";
 import { Empty, notify, Problem, State, Until, useRead } from "./parts.js";
 import { pathTo } from "./route.js";
-import { applicationLabel, moment, objectKey, objectName, plural } from "./words.js";
+import { applicationLabel, moment, objectName, plural } from "./words.js";
 
 /** @typedef {import("./types").Hold} Hold */
 /** @typedef {import("./types").Rule} Rule */
@@ -19,10 +19,9 @@ export function Holds() {
   const holds = /** @type {{ holds: Hold[] } | undefined} */ (value)?.holds;
   /** @param {Hold} hold */
   const release = async (hold) => {
-    const object = hold.object ? `?object=${encodeURIComponent(objectKey(hold.object))}` : "";
     try {
-      await write("DELETE", inGitops(`/applications/${applicationLabel(hold.application)}/holds${object}`));
-      notify("The hold ended.");
+      await write("DELETE", inGitops(`/applications/${applicationLabel(hold.application)}/holds?id=${encodeURIComponent(hold.id)}`));
+      notify("This hold ended.");
       reload();
     } catch (error) {
       notify(failureOf(error).message, "bad");
@@ -48,7 +47,13 @@ export function Holds() {
               : "nothing that was observed"
           }</dd></div>
         </dl>
-        ${may("write") ? html`<p class="actions"><button type="button" onClick=${() => release(hold)}>End it now</button></p>` : html`<p class="faint">To end it takes the scope write.</p>`}
+        ${
+          hold.from_annotation
+            ? html`<p class="faint">An annotation of the object began it: it ends with its time, or when <code>holdfast.dev/paused-until</code> is removed there.</p>`
+            : may("write")
+              ? html`<p class="actions"><button type="button" onClick=${() => release(hold)}>End it now</button></p>`
+              : html`<p class="faint">To end it takes the scope write.</p>`
+        }
       </article>`,
     )}
   </main>`;

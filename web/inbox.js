@@ -30,6 +30,8 @@ class DriftPages {
   drifts = signal(/** @type {Drift[]} */ ([]));
   fresh = signal(/** @type {Drift[]} */ ([]));
   totals = signal({ mine: 0, all: 0 });
+  /** How many plans wait for who looks, beside the drifts. */
+  plans = signal(0);
   failure = signal(/** @type {import("./api.js").Failure | null} */ (null));
   loaded = signal(false);
   active = "";
@@ -271,17 +273,23 @@ const hrefOf = (row) =>
 /** @param {InboxRow} row decided or gone since it was read */
 const isOver = (row) => ("drift" in row ? row.drift.resolved_at : "plan" in row ? row.plan.over : "found" in row && (row.found.over || row.found.resolved_at));
 
+/** How many decisions wait for who looks: of drifts and of plans. @param {DriftPages} pages */
+const waitingFor = (pages) => pages.totals.value.mine + pages.plans.value;
+
 /** @param {DriftPages} pages @param {Plan[]} plans @param {WorkloadDrift[]} found @returns {InboxRow[]} */
 function rowsOf(pages, plans, found) {
   const mine = pages.mine();
   const rest = pages.rest();
   /** @type {InboxRow[]} */
   const rows = [];
-  const waiting = pages.totals.value.mine + plans.length;
-  if (mine.length || plans.length) rows.push({ key: "waiting", heading: `Waiting for you: ${waiting.toLocaleString("en")}` });
-  for (const plan of plans) rows.push({ key: plan.id, plan });
+  const myPlans = plans.filter((plan) => plan.waiting_for_me);
+  const otherPlans = plans.filter((plan) => !plan.waiting_for_me);
+  if (mine.length || myPlans.length) rows.push({ key: "waiting", heading: `Waiting for you: ${waitingFor(pages).toLocaleString("en")}` });
+  for (const plan of myPlans) rows.push({ key: plan.id, plan });
   for (const drift of mine) rows.push({ key: drift.id, drift });
-  if (rest.length && rows.length) rows.push({ key: "others", heading: `Also open: ${Math.max(rest.length, pages.totals.value.all - pages.totals.value.mine).toLocaleString("en")}` });
+  const others = otherPlans.length + Math.max(rest.length, pages.totals.value.all - pages.totals.value.mine);
+  if ((rest.length || otherPlans.length) && rows.length) rows.push({ key: "others", heading: `Also open: ${others.toLocaleString("en")}` });
+  for (const plan of otherPlans) rows.push({ key: plan.id, plan });
   for (const drift of rest) rows.push({ key: drift.id, drift });
   if (found.length && (mine.length || rest.length)) rows.push({ key: "workloads", heading: `Workloads: ${found.length}` });
   for (const each of found) rows.push({ key: each.id, found: each });
@@ -379,6 +387,10 @@ function DriftRows({ pages }) {
   const waiting = applications.value?.flatMap((each) => each.plans ?? []).filter((plan) => !plan.approved_by && !plan.rejected_by);
   const { shown: allPlans, fresh: freshPlans } = useSteady(waiting, pages);
   const plans = filtered ? [] : allPlans;
+  const forMe = plans.filter((plan) => plan.waiting_for_me && !plan.over).length;
+  useEffect(() => {
+    pages.plans.value = forMe;
+  }, [pages, forMe]);
   const words = (query.get("q") ?? "").toLowerCase();
   const { shown: drifted, fresh: freshWorkloads } = useSteady(workloads.value, pages);
   const found = drifted.filter((each) => !words || `${each.slug} ${each.id} ${JSON.stringify(each.fields)}`.toLowerCase().includes(words));
@@ -437,7 +449,8 @@ export function Inbox() {
   void turn.value;
   const pages = pagesFor(has("applications") ? question() : {});
   shownPages = pages;
-  const { mine, all } = pages.totals.value;
+  const { all } = pages.totals.value;
+  const mine = waitingFor(pages);
   const title = mine ? `${plural(mine, "decision")} ${mine === 1 ? "waits" : "wait"} for you` : "Inbox";
   return html`<main>
     <h1>${title}${pages.loaded.value && has("applications") ? html` <span class="count">${plural(all, "drift")} in all</span>` : ""}</h1>

@@ -33,31 +33,42 @@ export function PlanScreen({ id }) {
   const subject = plan?.drift || plan?.id || "";
   const history = useRead((signal) => (subject ? read(inGitops("/history"), { query: { subject, limit: 100 }, signal }) : Promise.resolve(undefined)), [project.value, subject]);
   const [refused, setRefused] = useState(/** @type {import("./api.js").Failure | null} */ (null));
-  const [rejecting, setRejecting] = useState(false);
+  const [dialog, setDialog] = useState("");
   const [busy, setBusy] = useState(false);
   useEffect(() => afterEvents(() => (reload(), history.reload())), [id]);
   const drift = plan?.drift ?? "";
   const undecided = Boolean(plan && !plan.approved_by && !plan.rejected_by && plan.current !== false && !drift);
-  const decidable = undecided && may("approve");
+  const approvable = undecided && Boolean(plan?.waiting_for_me);
+  const rejectable = undecided && may("approve");
+  const sendApproval = async (/** @type {string} */ comment) => {
+    if (!plan) return;
+    set(await write("POST", inGitops(`/plans/${encodeURIComponent(plan.id)}/approve`), { plan: plan.digest, comment }));
+    notify("Approved: exactly this plan is carried out.");
+    setRefused(null);
+    reload();
+  };
   const approve = async () => {
     if (!plan || busy) return;
+    if (plan.needs_comment) {
+      setDialog("approve");
+      return;
+    }
     setBusy(true);
     try {
-      set(await write("POST", inGitops(`/plans/${encodeURIComponent(plan.id)}/approve`), { plan: plan.digest }));
-      notify("Approved: exactly this plan is carried out.");
-      setRefused(null);
+      await sendApproval("");
     } catch (error) {
       setRefused(failureOf(error));
+      reload();
     } finally {
       setBusy(false);
-      reload();
     }
   };
   useKeys({
     s: toggleSplit,
     y: () => void copyText(location.origin + pathTo(project.value, "plans", planKey(plan?.digest ?? id)), "the link"),
     e: () => void copyText(`holdfast approve ${plan?.id ?? id} --plan-digest ${plan?.digest ?? ""}`, "the command"),
-    ...(decidable && !rejecting ? { a: (event) => void (event.repeat || approve()), x: () => setRejecting(true) } : {}),
+    ...(approvable && !dialog ? { a: (event) => void (event.repeat || approve()) } : {}),
+    ...(rejectable && !dialog ? { x: () => setDialog("reject") } : {}),
   });
   if (failure && !plan) return html`<main><h1>Plan</h1><${Problem} failure=${failure} retry=${reload} /></main>`;
   if (!plan) return html`<main><h1>Plan</h1><p class="loading">Reading …</p></main>`;
@@ -79,22 +90,25 @@ export function PlanScreen({ id }) {
       ${plan.approved_by && html`<div><dt>Approved by</dt><dd>${plan.approved_by}${plan.comment ? `: “${plan.comment}”` : ""}</dd></div>`}
       ${plan.rejected_by && html`<div><dt>Rejected by</dt><dd>${plan.rejected_by}${plan.comment ? `: “${plan.comment}”` : ""}</dd></div>`}
     </dl>
-    ${plan.current === false && html`<div class="problem moved"><p><b>This plan is not the newest any more,</b> and cannot be approved.</p>
+    ${plan.current === false && state !== "stale" && plan.moved?.length ? html`<p class="note">${plan.moved.join(" ")}</p>` : ""}
+    ${state === "stale" && html`<div class="problem moved"><p><b>This plan is not the newest any more,</b> and cannot be approved.</p>
       <ul>${(plan.moved ?? []).map((each) => html`<li key=${each}>${each}</li>`)}</ul></div>`}
     ${refused && html`<${Problem} failure=${refused} />`}
-    ${undecided && html`<p class="actions">${
-      decidable
-        ? html`<button type="button" class="primary" disabled=${busy} onClick=${approve}>Approve <kbd>a</kbd></button>
-            <button type="button" onClick=${() => setRejecting(true)}>Reject <kbd>x</kbd></button>`
-        : html`<span class="faint">To decide about it takes the scope approve.</span>`
-    }</p>`}
+    ${undecided &&
+    html`<p class="actions">
+      ${approvable && html`<button type="button" class="primary" disabled=${busy} onClick=${approve}>Approve <kbd>a</kbd></button>`}
+      ${rejectable && html`<button type="button" onClick=${() => setDialog("reject")}>Reject <kbd>x</kbd></button>`}
+      ${!approvable && html`<span class="faint">${plan.why_not}</span>`}
+    </p>`}
     ${drift && state === "awaiting-approval" && html`<p class="note">It is decided on <a href=${pathTo(project.value, "drifts", drift)}>its drift</a>.</p>`}
     ${steps.length > 0 && html`<section><h2>${plural(steps.length, "step")}</h2><ol class="steps">${steps.map((step, index) => html`<li key=${index}>${step}</li>`)}</ol></section>`}
     ${fields.length > 0 && html`<section><h2>Fields</h2><${DiffBar} />${fields.map(
       (field, index) => html`<div key=${index}>${field.object && html`<h3 class="object">${objectName(field.object)}</h3>`}<${FieldDiff} entry=${{ kind: "", ...field }} /></div>`,
     )}</section>`}
     <section><h2>What happened</h2><${Timeline} journal=${history.value} /></section>
-    ${rejecting && html`<${FormDialog} title="Reject this plan" action="Reject" onClose=${() => setRejecting(false)}
+    ${dialog === "approve" && html`<${FormDialog} title="Approve exactly this plan" action="Approve" onClose=${() => setDialog("")}
+      send=${(/** @type {FormData} */ form) => sendApproval(String(form.get("comment")))}><${CommentField} label="Why" required /><//>`}
+    ${dialog === "reject" && html`<${FormDialog} title="Reject this plan" action="Reject" onClose=${() => setDialog("")}
       send=${async (/** @type {FormData} */ form) => {
         set(await write("POST", inGitops(`/plans/${encodeURIComponent(plan.id)}/reject`), { comment: form.get("comment") }));
         notify("Rejected: it is not carried out.");

@@ -19,7 +19,7 @@ export interface CauseGroup {
   first_seen: string; last_seen: string; drifts: string[];
 }
 export interface GroupList { groups: CauseGroup[]; total: number }
-export interface Choice { choice: string; allowed: boolean; why_not?: string; effect: string; cost?: Cost }
+export interface Choice { choice: string; allowed: boolean; why_not?: string; effect: string; cost?: Cost; needs_comment?: boolean }
 export interface Choices { drift: string; digest: string; plan?: string; choices: Choice[] }
 export interface CodifyPreview { possible: boolean; why_not?: string; title?: string; branch?: string; files?: string[]; patch?: string; secret?: boolean }
 export interface WorkloadDrift { id: string; project: string; slug: string; kinds: string[]; fields: Entry[]; first_seen: string; resolved_at?: string; resolution?: string; cost?: Cost;
@@ -32,7 +32,7 @@ export interface PlanField { object?: string | ObjectName; path: string; kind?: 
 export interface Plan {
   id: string; digest: string; application: string; commit?: string; reasons?: string[]; told?: string; steps?: string[];
   made_at?: string; approved_by?: string; rejected_by?: string; comment?: string; fields?: PlanField[]; cost?: Cost;
-  current?: boolean; moved?: string[]; drift?: string;
+  current?: boolean; moved?: string[]; drift?: string; waiting_for_me?: boolean; why_not?: string; needs_comment?: boolean;
   /** Ours: it waits no longer. */ over?: boolean;
 }
 export interface Source {
@@ -61,9 +61,9 @@ export interface Rule {
 }
 export interface JournalLine { seq: number; at: string; application: string; subject?: string; action: string; actor: string; summary: string; detail?: Record<string, unknown> }
 export interface Journal { entries: JournalLine[]; next?: number }
-export interface Bucket { key: string; count: number; minutes?: number }
+export interface Bucket { key: string; count: number; seconds: number }
 export interface Statistics {
-  since: string; until: string; drifts: number; open: number; drift_minutes?: number;
+  since: string; until: string; drifts: number; open: number; drift_seconds: number;
   time_to_resolve?: { p50?: number; p90?: number; count: number };
   by_cause?: Bucket[]; by_writer?: Bucket[]; by_kind?: Bucket[]; by_resolution?: Bucket[]; by_application?: Bucket[];
   decisions?: { actor: string; approved?: number; rejected?: number; codified?: number; reverted?: number; snoozed?: number }[];

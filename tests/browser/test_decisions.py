@@ -3,86 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
-from typing import Any
 
-import httpx2
 import pytest
-from playwright.sync_api import expect
-from tests.support.browser import Screen, Screens
+from playwright.sync_api import Route, expect
+from tests.support.browser import Screens
 from tests.support.gitops_server import PROJECT, ServedApplications, serve_applications
 from tests.support.gitops_world import GitopsWorld, configmap, route
-from tests.support.server import bearer
+from tests.support.review import INBOX, Review
 
 from holdfast.core.gitops.application import Remediation
 
-INBOX = f"/ui/p/{PROJECT}/inbox"
-REVIEWER = ("read", "write", "approve")
-
-
-@dataclass
-class Review:
-    """A server over one application whose ConfigMaps are reviewed, each test with its own."""
-
-    served: ServedApplications
-    world: GitopsWorld
-    screens: Screens
-    _names: Iterator[int] = field(default_factory=count)
-
-    @property
-    def url(self) -> str:
-        return self.served.url
-
-    def token(self, *scopes: str, name: str = "maria") -> str:
-        return self.served.server.token(PROJECT, scopes or REVIEWER, name=name)
-
-    def edit(self, name: str, value: str = "9", manager: str = "kubectl-edit") -> None:
-        self.served.call(lambda: self.world.edit(name, value, manager=manager))
-
-    def drift(self, *names: str, value: str = "9") -> None:
-        """Change ConfigMaps past Git, and let the controller see it."""
-        for name in names:
-            self.edit(name, value)
-        self.served.reconcile()
-
-    def heal(self) -> None:
-        self.served.reconcile()
-
-    def data(self, name: str) -> Any:
-        return self.served.run(self.world.data(name))
-
-    def api(self, path: str, **query: str) -> Any:
-        answer = httpx2.get(
-            f"{self.url}/api/projects/{PROJECT}/gitops{path}",
-            params=query,
-            headers=bearer(self.token()),
-        )
-        assert answer.status_code == 200, answer.text
-        return answer.json()
-
-    def drift_of(self, name: str) -> Any:
-        found = [
-            each
-            for each in self.api("/drifts", state="all")["drifts"]
-            if each["object"]["name"] == name
-        ]
-        return found[0]
-
-    def open(self, *scopes: str, name: str = "maria", path: str = INBOX) -> Screen:
-        return self.screens.open(self.url, self.token(*scopes, name=name), path=path)
-
-    def read(self, name: str, *scopes: str, by: str = "maria") -> Screen:
-        """Open the drift of a ConfigMap."""
-        path = f"/ui/p/{PROJECT}/drifts/{self.drift_of(name)['id']}"
-        screen = self.open(*scopes, name=by, path=path)
-        expect(screen.title).to_contain_text(f"chat/{name} ")
-        expect(screen.page.locator("table.diff").first).to_be_visible()
-        return screen
-
-
-NAMES = [*"abcdefghijklmnopq", *(f"many-{place}" for place in range(50))]
+NAMES = [*"abcdefghijklmopqrstuv", *(f"many-{place}" for place in range(50))]
 
 
 @pytest.fixture(scope="module")
@@ -241,6 +173,7 @@ def test_a_revert_of_what_is_reviewed_asks_for_a_review_in_ones_name(review: Rev
     screen.press("r")
     screen.page.get_by_label("Comment").fill("it was a mistake")
     screen.press("Control+Enter")
+    expect(screen.page.locator(".notices")).to_contain_text("It waits for a review.")
     expect(screen.page.locator(".note")).to_contain_text("maria")
     assert review.drift_of("h")["requested_by"].startswith("maria (")
 
@@ -280,21 +213,136 @@ def test_a_reader_sees_no_buttons_and_the_server_refuses_them(review: Review) ->
 
 
 def test_of_two_reviewers_at_once_one_decision_counts(review: Review) -> None:
+    """Neither page hears of the other's decision, and both are sent before one is answered."""
     review.drift("k")
     review.served.passes = False
+    held: list[Route] = []
+
+    def hold_until_both(request: Route) -> None:
+        held.append(request)
+        if len(held) == 2:
+            for each in held:
+                each.continue_()
+
     try:
-        maria, joe = review.read("k"), review.read("k", *REVIEWER, by="joe")
+        maria, joe = review.read_unheard("k"), review.read_unheard("k", by="joe")
         for screen in (maria, joe):
-            expect(screen.page.get_by_role("button", name="Approve")).to_be_visible()
-        joe.press("a")
-        expect(joe.page.locator(".facts")).to_contain_text("joe (")
-        expect(maria.page.locator(".facts")).to_contain_text("joe (")
-        expect(maria.page.get_by_role("button", name="Approve")).to_have_count(0)
+            screen.page.route("**/approve", hold_until_both)
         maria.press("a")
-        assert review.drift_of("k")["decided_by"].startswith("joe (")
+        joe.press("a")
+        for screen in (maria, joe):
+            expect(screen.page.locator(".facts")).to_contain_text("Approved")
+        winner = review.drift_of("k")["decided_by"]
+        won, lost = (joe, maria) if winner.startswith("joe (") else (maria, joe)
+        expect(won.page.get_by_role("alert")).to_have_count(0)
+        alert = lost.page.get_by_role("alert")
+        expect(alert).to_contain_text(f"it is approved, by {winner}")
+        expect(lost.page.locator("#announcements")).not_to_contain_text("Nothing was approved")
+        lost.not_see("Nothing was approved")
+        subject = review.drift_of("k")["id"]
+        lines = [each["action"] for each in review.api("/history", subject=subject)["entries"]]
+        assert (lines.count("approved"), lines.count("refused")) == (1, 1)
     finally:
         review.served.passes = True
         review.heal()
+
+
+def test_who_approves_what_was_put_back_meanwhile_is_told_by_whom(review: Review) -> None:
+    review.drift("l")
+    maria, joe = review.read_unheard("l"), review.read("l", by="joe")
+    joe.press("a")
+    expect(joe.page.locator(".facts")).to_contain_text("approved and put back")
+    maria.press("a")
+    alert = maria.page.get_by_role("alert")
+    expect(alert).to_contain_text("was approved by joe (")
+    expect(alert).to_contain_text("already, and was put back")
+    maria.not_see("There is nothing here")
+    maria.not_see("Nothing was approved")
+
+
+def test_a_window_that_is_open_sends_nothing_about_what_moved(review: Review) -> None:
+    review.drift("m")
+    screen = review.read("m")
+    screen.press("x")
+    screen.page.get_by_label("Why").fill("9 is needed")
+    review.drift("m", value="evil")
+    dialog = screen.page.get_by_role("dialog")
+    expect(dialog).to_contain_text("It moved since you read it")
+    expect(dialog.get_by_role("button", name="Reject")).to_have_count(0)
+    screen.press("Control+Enter", "Escape")
+    expect(screen.page.get_by_role("alert")).to_contain_text("live was 9 and is evil")
+    screen.not_see("Nothing was approved")
+    assert review.drift_of("m")["state"] == "awaiting-approval"
+    screen.press("Enter")
+    expect(screen.page.get_by_role("button", name="Reject")).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "fill"),
+    [
+        ("v", "x", "it stays"),
+        ("o", "z", ""),
+        ("p", "c", ""),
+        ("q", "r", ""),
+        ("r", "i", "a test"),
+    ],
+)
+def test_a_decision_about_what_its_reader_did_not_see_is_refused(
+    review: Review, name: str, key: str, fill: str
+) -> None:
+    """The page hears of nothing, and what it sends names what was read."""
+    review.drift(name)
+    screen = review.read_unheard(name)
+    screen.press(key)
+    dialog = screen.page.get_by_role("dialog")
+    if key == "c":
+        expect(dialog.get_by_label("Patch")).to_be_visible()
+    if fill:
+        dialog.locator("textarea").fill(fill)
+    review.drift(name, value="evil")
+    screen.press("Control+Enter")
+    expect(dialog).to_contain_text("changed after it was read")
+    expect(dialog).to_contain_text("It moved since you read it")
+    screen.press("Escape")
+    expect(screen.page.get_by_role("alert")).to_contain_text("live was 9 and is evil")
+    found = review.drift_of(name)
+    assert (found["state"], found.get("requested_by")) == ("awaiting-approval", None)
+    assert review.data(name) == {"x": "evil"}
+
+
+def test_what_moved_after_ones_own_approval_does_not_say_that_nothing_was_approved(
+    review: Review,
+) -> None:
+    review.drift("s")
+    review.served.passes = False
+    try:
+        screen = review.read("s")
+        screen.press("a")
+        expect(screen.page.locator(".facts")).to_contain_text("Approved")
+        review.drift("s", value="10")
+        alert = screen.page.get_by_role("alert")
+        expect(alert).to_contain_text("so the approval does not hold any more")
+        expect(alert).to_contain_text("live was 9 and is 10")
+        screen.not_see("Nothing was approved")
+    finally:
+        review.served.passes = True
+
+
+def test_what_happens_to_other_drifts_is_not_read_on_an_open_one(review: Review) -> None:
+    review.drift("t")
+    list_beside = review.open()
+    expect(list_beside.row("chat/t")).to_be_visible()
+    screen = review.read("t")
+    expect(screen.page.get_by_role("button", name="Approve")).to_be_visible()
+    asked: list[str] = []
+    own = review.drift_of("t")["id"]
+    screen.page.on("request", lambda request: asked.append(request.url))
+    review.drift("u")
+    expect(list_beside.page.get_by_role("button", name="1 new drift")).to_be_visible()
+    assert [url for url in asked if own in url] == []
+    review.drift("t", value="10")
+    expect(screen.page.get_by_role("alert")).to_contain_text("live was 9 and is 10")
+    assert [url for url in asked if own in url] != []
 
 
 def test_fifty_drifts_are_triaged_by_keyboard_alone(review: Review) -> None:

@@ -16,6 +16,7 @@ from tests.support.gitops_world import GitopsWorld, configmap, route
 from tests.support.processes import free_port
 
 from holdfast.core.gitops.application import DriftSpec, Remediation
+from holdfast.core.gitops.drift import DriftState, ObjectDrift
 
 REVIEWERS = ("page-ann", "page-ben")
 
@@ -33,6 +34,14 @@ class Office:
         assert self.served.worlds[0].context is not None
         (found,) = self.served.worlds[0].context.state.drifts.values()
         return found.id
+
+    def drift_of(self, id: str) -> ObjectDrift:
+        assert self.served.worlds[0].context is not None
+        return self.served.worlds[0].context.state.drifts[id]
+
+    @property
+    def data(self) -> object:
+        return self.served.run(self.served.worlds[0].data("a"))
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +68,7 @@ def office(gitea: Gitea, tmp_path_factory: pytest.TempPathFactory) -> Iterator[O
         "client_id": client,
         "client_secret": {"file": str(folder / "secret")},
         "scopes": ["openid", "profile", "email", "groups"],
-        "rules": [{**rule, "scopes": ["approve"]}],
+        "rules": [{**rule, "scopes": ["approve", "write"]}],
     }
     people = folder / "people.yaml"
     people.write_text(json.dumps({"openid": [provider]}))
@@ -88,6 +97,18 @@ def sign_in(office: Office, screens: Screens, user: str, *, path: str = "/ui/") 
     return screen
 
 
+def ask(screen: Screen, path: str, body: dict[str, str]) -> int:
+    """Send a decision past the page's buttons, as whoever is signed in; return the status."""
+    status: int = screen.page.evaluate(
+        """([path, body]) => fetch(path, {
+            method: "POST", body: JSON.stringify(body),
+            headers: {"Content-Type": "application/json", "Holdfast-CSRF": "1"},
+        }).then((answer) => answer.status)""",
+        [f"/api/projects/{PROJECT}/gitops{path}", body],
+    )
+    return status
+
+
 def test_two_people_sign_in_at_gitea_and_only_both_approve(
     office: Office, screens: Screens
 ) -> None:
@@ -98,13 +119,38 @@ def test_two_people_sign_in_at_gitea_and_only_both_approve(
     expect(ann.page.get_by_role("button", name="Approve")).to_be_visible()
     ann.press("a")
     expect(ann.page.locator(".facts")).to_contain_text("it takes a second person")
+    expect(ann.page.get_by_role("button", name="Approve")).to_have_count(0)
+    expect(ann.page.locator(".choices")).to_contain_text("it takes somebody else too")
+    ann.press("a")
+    drift = office.drift_of(id)
+    assert ask(ann, f"/drifts/{id}/approve", {"plan": drift.plan}) == 200
+    assert (office.drift_of(id).state, office.data) == (DriftState.AWAITING, {"x": "9"})
     ben = sign_in(office, screens, "page-ben", path=path)
     expect(ben.page.get_by_role("button", name="Approve")).to_be_visible()
     ben.press("a")
     expect(ben.page.locator(".facts")).to_contain_text("approved and put back")
     expect(ben.page.locator(".timeline")).to_contain_text("page-ann")
     expect(ben.page.locator(".timeline")).to_contain_text("page-ben")
-    assert office.served.run(office.served.worlds[0].data("a")) == {"x": "1"}
+    assert office.data == {"x": "1"}
+
+
+def test_who_asked_for_a_revert_cannot_approve_it(office: Office, screens: Screens) -> None:
+    id = office.drift()
+    path = f"/ui/p/{PROJECT}/drifts/{id}"
+    ann = sign_in(office, screens, "page-ann", path=path)
+    expect(ann.page.get_by_role("button", name="Revert")).to_be_visible()
+    ann.press("r", "Control+Enter")
+    expect(ann.page.locator(".notices")).to_contain_text("It waits for a review.")
+    expect(ann.page.locator(".choices")).to_contain_text("asked for this or made the change")
+    expect(ann.page.get_by_role("button", name="Approve")).to_have_count(0)
+    ann.tolerated.append("403")
+    assert ask(ann, f"/drifts/{id}/approve", {"plan": office.drift_of(id).plan}) == 403
+    assert (office.drift_of(id).state, office.data) == (DriftState.AWAITING, {"x": "9"})
+    ben = sign_in(office, screens, "page-ben", path=path)
+    expect(ben.page.get_by_role("button", name="Approve")).to_be_visible()
+    ben.press("a")
+    expect(ben.page.locator(".facts")).to_contain_text("approved and put back")
+    assert office.data == {"x": "1"}
 
 
 def test_who_has_no_rights_here_is_told_so(office: Office, screens: Screens) -> None:

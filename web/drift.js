@@ -8,7 +8,7 @@ import { useKeys } from "./keys.js";
 import { afterEvents } from "./live.js";
 import { Age, announce, copyText, FormDialog, Kinds, notify, Problem, State, Until, useRead } from "./parts.js";
 import { go, pathTo } from "./route.js";
-import { applicationLabel, costWords, driftSentence, moment, objectKey, objectName, planKey, plural, remediationWords, resolutionWords, sentenceCase, shortDigest } from "./words.js";
+import { applicationLabel, costTone, costWords, driftSentence, moment, objectKey, objectName, planKey, plural, remediationWords, resolutionWords, sentenceCase, shortDigest } from "./words.js";
 
 /** @typedef {import("./types").Drift} Drift */
 /** @typedef {import("./types").Choice} Choice */
@@ -78,7 +78,7 @@ function ChoiceRow({ choice, keyName, word, act }) {
         : html`<span class="faint">${word}</span>`
     }</th>
     <td>${choice.allowed ? choice.effect : html`<span class="faint">${choice.why_not}</span>`}
-      ${choice.allowed && choice.cost && (choice.cost.kind !== "none" || choice.cost.added || choice.choice === "approve") && html`<div class="cost">${sentenceCase(costWords(choice.cost))}.</div>`}</td>
+      ${choice.allowed && choice.cost && (choice.cost.kind !== "none" || choice.cost.added || choice.choice === "approve") && html`<div class=${`cost ${costTone(choice.cost)}`}>${sentenceCase(costWords(choice.cost))}.</div>`}</td>
   </tr>`;
 }
 

@@ -1,21 +1,30 @@
 /** The page: who is signed in, where one is, and the frame around every screen. */
 
 import { effect, html, render, signal, useEffect, useState } from "./vendor/preact.js";
-import { failureOf, me, project } from "./api.js";
+import { failureOf, has, me, project } from "./api.js";
 import { Inbox } from "./inbox.js";
 import { prefix, useKeys } from "./keys.js";
 import { follow, staleSince } from "./live.js";
 import { applyTheme, Login, MeScreen, readMe } from "./me.js";
-import { Help, Palette, screens } from "./palette.js";
 import { Notices, Problem } from "./parts.js";
 import { go, pathTo, route } from "./route.js";
 
+/** What stands for a screen that is being read. */
+const Reading = () => html`<main><p class="loading">Reading …</p></main>`;
+
+/** What stands for a window that is being read: the keys of the page below it do nothing already. */
+function Opening() {
+  useKeys({}, { modal: true });
+  return null;
+}
+
 /**
- * A screen that is read when it is first opened. The drift's is read once the inbox is there.
+ * A part that is read when it is first opened. The drift's screen is read once the inbox is there.
  * @param {() => Promise<Record<string, any>>} load
  * @param {string} name
+ * @param {() => unknown} [Waiting]
  */
-function later(load, name) {
+function later(load, name, Waiting = Reading) {
   /** @type {unknown} */
   let Found;
   const open = () => load().then((module) => (Found = module[name]));
@@ -24,7 +33,7 @@ function later(load, name) {
     const [, show] = useState(0);
     if (Found) return html`<${Found} ...${props} />`;
     open().then(() => show(1), (error) => (failure.value = failureOf(error)));
-    return html`<main><p class="loading">Reading …</p></main>`;
+    return html`<${Waiting} />`;
   };
   return Screen;
 }
@@ -40,6 +49,20 @@ const WorkloadScreen = later(() => import("./workloads.js"), "WorkloadScreen");
 const Holds = later(() => import("./holds.js"), "Holds");
 const Rules = later(() => import("./holds.js"), "Rules");
 const History = later(() => import("./history.js"), "History");
+const Help = later(() => import("./palette.js"), "Help", Opening);
+const Palette = later(() => import("./palette.js"), "Palette", Opening);
+
+/** Where one can go here: address, word and key. @returns {[string, string, string][]} */
+function screens() {
+  const at = project.value;
+  /** @type {[string, string, string][]} */
+  const found = [["inbox", "Inbox", "i"]];
+  if (has("applications")) found.push(["applications", "Applications", "a"]);
+  if (has("workloads")) found.push(["workloads", "Workloads", "w"]);
+  if (has("applications")) found.push(["holds", "Holds", "o"], ["rules", "Ignore rules", "r"]);
+  found.push(["history", "History", "h"]);
+  return found.map(([screen, word, key]) => [pathTo(at, screen), word, key]);
+}
 
 const over = signal("");
 const failure = signal(/** @type {import("./api.js").Failure | null} */ (null));
@@ -121,7 +144,7 @@ function Signed() {
   return html`<${Frame} /><${Screen} /><${Notices} />
     ${prefix.value && html`<p class="prefix" role="status"><kbd>${prefix.value}</kbd> and then? <kbd>?</kbd> alone lists the keys, <kbd>Esc</kbd> ends it.</p>`}
     ${over.value === "help" && html`<${Help} onClose=${() => (over.value = "")} />`}
-    ${over.value === "palette" && html`<${Palette} onClose=${() => (over.value = "")} help=${() => (over.value = "help")} />`}`;
+    ${over.value === "palette" && html`<${Palette} screens=${screens()} onClose=${() => (over.value = "")} help=${() => (over.value = "help")} />`}`;
 }
 
 function Page() {

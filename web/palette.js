@@ -46,20 +46,8 @@ export function Help({ onClose }) {
   <//>`;
 }
 
-/** Where one can go here: address, word and key. @returns {[string, string, string][]} */
-export function screens() {
-  const at = project.value;
-  /** @type {[string, string, string][]} */
-  const found = [["inbox", "Inbox", "i"]];
-  if (has("applications")) found.push(["applications", "Applications", "a"]);
-  if (has("workloads")) found.push(["workloads", "Workloads", "w"]);
-  if (has("applications")) found.push(["holds", "Holds", "o"], ["rules", "Ignore rules", "r"]);
-  found.push(["history", "History", "h"]);
-  return found.map(([screen, word, key]) => [pathTo(at, screen), word, key]);
-}
-
-/** @param {{ onClose: () => void, help: () => void }} props */
-export function Palette({ onClose, help }) {
+/** @param {{ onClose: () => void, help: () => void, screens: [string, string, string][] }} props */
+export function Palette({ onClose, help, screens }) {
   const [text, setText] = useState("");
   const [at, setAt] = useState(0);
   const [found, setFound] = useState(/** @type {Command[]} */ ([]));
@@ -94,7 +82,7 @@ export function Palette({ onClose, help }) {
   }, [text]);
   /** @type {Command[]} */
   const fixed = [
-    ...screens().map(([href, word]) => ({ key: href, title: word, note: "go to", run: () => go(href) })),
+    ...screens.map(([href, word]) => ({ key: href, title: word, note: "go to", run: () => go(href) })),
     { key: "me", title: "Me", note: "go to", run: () => go("/ui/me") },
     { key: "help", title: "Keys", note: "help", run: help },
     ...(me.value?.projects ?? []).filter((each) => each.project !== project.value).map((each) => ({ key: `p ${each.project}`, title: each.project, note: "project", run: () => go(pathTo(each.project, "inbox")) })),

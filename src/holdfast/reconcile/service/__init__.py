@@ -5,5 +5,6 @@ the canary, `decisions.py` puts each child to the one `decide`, `apply.py` write
 the conditions and the facts of what changed; `messages.py` has the sentences.
 
 Beside the passes, `runtime.py` asks pods what they serve, `model_cache.py` has models downloaded,
-`model_head.py` asks hubs whether a branch moved on, and `flaps.py` remembers pods that come and go.
+`model_head.py` asks hubs whether a branch moved on, `flaps.py` remembers pods that come and go, and
+`drains.py` those that were stopped without waiting.
 """

@@ -11,7 +11,11 @@ import pytest
 from tests.apps.cli.conftest import CHAT, EMBED, Holdfast
 
 from holdfast import ManagementClient
+from holdfast.apps.cli.views.plan import plan_body
+from holdfast.core.cost import Cost, CostKind, DeviceNeed
 from holdfast.core.errors import TargetUnavailable
+from holdfast.core.names import WorkloadId
+from holdfast.core.plan import Action, Disruption, Plan, Step
 
 
 def live(holdfast: Holdfast, slug: str = "support-bot") -> dict[str, object]:
@@ -261,3 +265,31 @@ def test_a_delete_that_fails_half_way_says_what_is_gone(
     assert "Deleted before that: default/support-bot." in run.err
     assert "Nothing was changed" not in run.err
     assert holdfast("status", "-o", "name").out.split() == ["default/embed"]
+
+
+def test_a_plan_says_what_its_steps_cost_together() -> None:
+    """Each of two finds the GPU that is free, and both do not."""
+    need = DeviceNeed(resource="nvidia.com/gpu", needed=1, free=1, added=1, pool="all")
+    plan = Plan(
+        steps=tuple(
+            Step(
+                id=WorkloadId(project="acme", slug=slug), action=Action.CREATE, reason="new",
+                disruption=Disruption.NONE, write={}, uid=None, version=None,
+                cost=Cost(kind=CostKind.NONE, added=1, devices=(need,)),
+            )
+            for slug in ("chat", "embed")
+        )
+    )  # fmt: skip
+    assert plan_body(plan)["cost"] == {
+        "kind": "none",
+        "added": 2,
+        "several": True,
+        "blocked": True,
+        "devices": [
+            {"resource": "nvidia.com/gpu", "needed": 2, "free": 1, "added": 2, "pool": "all"}
+        ],
+    }
+    assert "Together: will not finish on the nodes there are: needs 2 nvidia.com/gpu" in str(plan)
+    alone = Plan(steps=plan.steps[:1])
+    assert "Together" not in str(alone)
+    assert alone.cost is not None and not alone.cost.blocked

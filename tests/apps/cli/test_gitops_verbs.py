@@ -356,6 +356,7 @@ def test_a_sync_is_planned_done_and_told(serve: Serve, holdfast: Holdfast) -> No
     run = holdfast("sync", "shop", "--dry-run", "--exit-code")
     assert run.code == 2
     assert "+ ConfigMap chat/c  it is declared and not there" in run.out
+    assert "\nTogether: restarts nothing\n" in run.out
     assert re.search(r"data\.w +2 +→ +7", run.out)
     assert "Plan: 1 to create, 1 to update, 0 to delete" in run.out
     assert run.err == "Next: holdfast sync shop\n"

@@ -101,7 +101,8 @@ The message says what happened, what was or was not changed, and what to do next
 | 421 | `misdirected_request`: sent to a Host that is not the server's own |
 | 422 | `idempotency_key_reused` |
 | 429 | too many requests; `Retry-After` says when to ask again |
-| 503 | not ready, or busy; `Retry-After` says when to ask again |
+| 503 | not ready, or busy, and nothing was begun; `Retry-After` says when to ask again |
+| 504 | `outcome_unknown`: a write was begun, and whether it took effect, or how far, is unknown: look at what is there before you repeat it |
 | 507 | the disk is full |
 """
 

@@ -24,7 +24,7 @@ class ServerTls:
         self._certificate = certificate
         self._key = key
         self._stamp = self._read_stamp()
-        self._told = self._stamp
+        self._refused = self._stamp
         """Of the files that were refused last, so that the log has them once."""
         try:
             self._newest = self._make_context()
@@ -52,8 +52,8 @@ class ServerTls:
         try:
             self._newest = self._make_context()
         except (OSError, ssl.SSLError) as error:
-            if stamp != self._told:
-                self._told = stamp
+            if stamp != self._refused:
+                self._refused = stamp
                 logs.event("tls-not-reloaded", level=logging.ERROR, reason=_describe(error))
             return False
         self._stamp = stamp

@@ -127,16 +127,16 @@ function InlineRow({ row, right }) {
   return html`${live}${git}`;
 }
 
-/** @param {{ value: unknown }} props one side of a field that has no other */
-function NotSet({ value }) {
-  return value === null || value === undefined ? html`<i>not set</i>` : html`<code>${valueText(value)}</code>`;
+/** @param {{ value: unknown, word?: string }} props one side of a field that has no other */
+function NotSet({ value, word = "not set" }) {
+  return value === null || value === undefined ? html`<i>${word}</i>` : html`<code>${valueText(value)}</code>`;
 }
 
 /**
  * One field: who wrote it, and both sides of it.
- * @param {{ entry: Entry, right?: string, note?: string }} props
+ * @param {{ entry: Entry, right?: string, note?: string, sides?: [string, string] }} props `sides` say what has no value
  */
-export function FieldDiff({ entry, right = "Git", note = "" }) {
+export function FieldDiff({ entry, right = "Git", note = "", sides = ["not set", "not set"] }) {
   const one = [entry.live, entry.desired].some((side) => side === null || side === undefined);
   const rows = one ? [] : lineRows(valueText(entry.live), valueText(entry.desired));
   const by = entry.writer?.actor ?? entry.writer?.manager;
@@ -146,15 +146,15 @@ export function FieldDiff({ entry, right = "Git", note = "" }) {
         <thead><tr><th scope="col">Live</th><th scope="col">${right}</th></tr></thead>
         <tbody>${
           one
-            ? html`<tr><td class="live"><${NotSet} value=${entry.live} /></td><td class="git"><${NotSet} value=${entry.desired} /></td></tr>`
+            ? html`<tr><td class="live"><${NotSet} value=${entry.live} word=${sides[0]} /></td><td class="git"><${NotSet} value=${entry.desired} word=${sides[1]} /></td></tr>`
             : rows.map((row, index) => html`<${SplitRow} key=${index} row=${row} />`)
         }</tbody>
       </table>`
     : html`<table class="diff inline">
         <tbody>${
           one
-            ? html`<tr><th scope="row">live</th><td class="live"><${NotSet} value=${entry.live} /></td></tr>
-                <tr><th scope="row">${right}</th><td class="git"><${NotSet} value=${entry.desired} /></td></tr>`
+            ? html`<tr><th scope="row">live</th><td class="live"><${NotSet} value=${entry.live} word=${sides[0]} /></td></tr>
+                <tr><th scope="row">${right}</th><td class="git"><${NotSet} value=${entry.desired} word=${sides[1]} /></td></tr>`
             : rows.map((row, index) => html`<${InlineRow} key=${index} row=${row} right=${right} />`)
         }</tbody>
       </table>`;

@@ -8,7 +8,7 @@ import { useKeys } from "./keys.js";
 import { afterEvents } from "./live.js";
 import { Age, announce, copyText, FormDialog, Kinds, notify, Problem, State, Until, useRead } from "./parts.js";
 import { go, pathTo } from "./route.js";
-import { applicationLabel, costTone, costWords, driftSentence, moment, objectKey, objectName, planKey, plural, remediationWords, resolutionWords, sentenceCase, shortDigest } from "./words.js";
+import { applicationLabel, costTone, costWords, driftSentence, moment, objectKey, objectName, planKey, plural, remediationWords, resolutionWords, sentenceCase, shortDigest, wholeSides } from "./words.js";
 
 /** @typedef {import("./types").Drift} Drift */
 /** @typedef {import("./types").Choice} Choice */
@@ -390,7 +390,7 @@ export function DriftScreen({ id }) {
     <div class="columns">
       <section aria-labelledby="differs"><h2 id="differs">What differs</h2>
         <${DiffBar} />
-        ${drift.entries.map((entry) => html`<${FieldDiff} key=${entry.path} entry=${entry} />`)}
+        ${drift.entries.map((entry) => html`<${FieldDiff} key=${entry.path} entry=${entry} ...${entry.path ? {} : { sides: wholeSides(Boolean(drift.uid), Boolean(drift.where)) }} />`)}
       </section>
       <div>
         ${

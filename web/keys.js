@@ -1,6 +1,6 @@
 /** The keyboard: one listener, and maps of keys that screens put on while they are shown. */
 
-import { signal, useEffect, useRef } from "./vendor/preact.js";
+import { signal, useLayoutEffect, useRef } from "./vendor/preact.js";
 
 /** @typedef {Record<string, (event: KeyboardEvent) => void>} KeyMap from `a`, `?`, `Enter`, `g i`, `Ctrl-k` */
 
@@ -21,7 +21,7 @@ export const prefix = signal("");
 export function useKeys(map, { modal = false } = {}) {
   const newest = useRef(map);
   newest.current = map;
-  useEffect(() => {
+  useLayoutEffect(() => { // before the next key can come
     const layer = { map: () => newest.current, modal };
     layers.push(layer);
     return () => {

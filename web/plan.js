@@ -8,7 +8,7 @@ import { useKeys } from "./keys.js";
 import { afterEvents } from "./live.js";
 import { Age, copyText, FormDialog, notify, Problem, State, useRead } from "./parts.js";
 import { pathTo } from "./route.js";
-import { applicationLabel, costWords, moment, objectName, planKey, plural, sentenceCase } from "./words.js";
+import { applicationLabel, costWords, moment, objectName, planKey, plural, sentenceCase, wholeSides } from "./words.js";
 
 /** @typedef {import("./types").Plan} Plan */
 
@@ -103,7 +103,7 @@ export function PlanScreen({ id }) {
     ${drift && state === "awaiting-approval" && html`<p class="note">It is decided on <a href=${pathTo(project.value, "drifts", drift)}>its drift</a>.</p>`}
     ${steps.length > 0 && html`<section><h2>${plural(steps.length, "step")}</h2><ol class="steps">${steps.map((step, index) => html`<li key=${index}>${step}</li>`)}</ol></section>`}
     ${fields.length > 0 && html`<section><h2>Fields</h2><${DiffBar} />${fields.map(
-      (field, index) => html`<div key=${index}>${field.object && html`<h3 class="object">${objectName(field.object)}</h3>`}<${FieldDiff} entry=${{ kind: "", ...field }} /></div>`,
+      (field, index) => html`<div key=${index}>${field.object && html`<h3 class="object">${objectName(field.object)}</h3>`}<${FieldDiff} entry=${{ kind: "", ...field }} ...${field.path ? {} : { sides: wholeSides(field.action !== "create", field.action !== "delete") }} /></div>`,
     )}</section>`}
     <section><h2>What happened</h2><${Timeline} journal=${history.value} /></section>
     ${dialog === "approve" && html`<${FormDialog} title="Approve exactly this plan" action="Approve" onClose=${() => setDialog("")}

@@ -8,7 +8,7 @@ export interface ObjectName { api_version: string; kind: string; namespace?: str
 export interface Links { page?: string; source?: string; pull_request?: string }
 export interface Drift {
   id: string; application: string; project: string; object: ObjectName; kinds: string[]; entries: Entry[];
-  where?: string; cost?: Cost; commit: string; remediation: string; route?: string; chosen_by?: string;
+  uid?: string; where?: string; cost?: Cost; commit: string; remediation: string; route?: string; chosen_by?: string;
   healable?: boolean; fought?: boolean; state: string; note?: string; first_seen: string; last_seen: string;
   plan?: string; requested_by?: string; first_approver?: string; decided_by?: string; comment?: string; until?: string;
   url?: string; resolved_at?: string; resolution?: string; digest?: string; links?: Links; waiting_for_me?: boolean;
@@ -28,7 +28,7 @@ export interface Hold {
   id: string; application: string; object?: ObjectName; reason: string; by: string; since: string; until: string; end: string;
   from_annotation?: boolean; changes?: { drift: string; object: string | ObjectName; fields: string[] }[];
 }
-export interface PlanField { object?: string | ObjectName; path: string; kind?: string; desired?: unknown; live?: unknown; cause?: string; evidence?: string; writer?: Writer }
+export interface PlanField { object?: string | ObjectName; action?: string; path: string; kind?: string; desired?: unknown; live?: unknown; cause?: string; evidence?: string; writer?: Writer }
 export interface Plan {
   id: string; digest: string; application: string; commit?: string; reasons?: string[]; told?: string; steps?: string[];
   made_at?: string; approved_by?: string; rejected_by?: string; comment?: string; fields?: PlanField[]; cost?: Cost;

@@ -202,12 +202,11 @@ export function causesOf(entries) {
   return [...new Set(entries.map((entry) => entry.cause ?? "unknown"))];
 }
 
-/** @param {Entry[]} entries "data.x differs", "3 fields differ", "it was deleted" */
-function happening(entries) {
-  const whole = entries.find((entry) => !entry.path);
-  if (whole && (whole.live ?? null) === null) return "was deleted";
-  if (whole && (whole.desired ?? null) === null) return "is there without Git";
-  if (whole) return "was replaced";
+/** @param {Drift} drift "data.x differs", "3 fields differ", "it was deleted" */
+function happening({ entries, uid, where }) {
+  const whole = entries.some((entry) => !entry.path);
+  if (whole && !uid) return "was deleted";
+  if (whole) return where ? "was replaced" : "is there without Git";
   const first = entries[0];
   if (entries.length === 1 && first) return `differs from Git in ${first.path}`;
   return `differs from Git in ${entries.length} fields`;
@@ -218,7 +217,12 @@ export function driftSentence(drift) {
   const writers = writersOf(drift.entries);
   const causes = causesOf(drift.entries).map(causeWords);
   const by = writers.length ? `by ${writers.join(" and ")} (${causes.join(", ")})` : "by whom is unknown";
-  return `${objectName(drift.object)} ${happening(drift.entries)}, ${by}.`;
+  return `${objectName(drift.object)} ${happening(drift)}, ${by}.`;
+}
+
+/** @param {boolean} there @param {boolean} declared @returns {[string, string]} both sides of an object as a whole */
+export function wholeSides(there, declared) {
+  return [there ? "it is there" : "it is not there", declared ? "declared" : "not declared"];
 }
 
 /** @param {string} application `namespace/name` as it stands in a path */

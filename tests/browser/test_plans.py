@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -14,7 +15,7 @@ from tests.support.gitops_world import GitopsWorld, config_ref, configmap, route
 from tests.support.review import Review
 from tests.support.server import bearer
 
-from holdfast.core.gitops.application import DriftSpec, Remediation, SyncSpec
+from holdfast.core.gitops.application import DriftSpec, OrphanPolicy, Remediation, SyncSpec
 from holdfast.core.gitops.hold import PAUSE_REASON, PAUSED_UNTIL
 
 HISTORY = f"/ui/p/{PROJECT}/history"
@@ -61,6 +62,9 @@ def test_a_plan_waits_in_the_list_of_whoever_may_approve_it(review: Review) -> N
     joe.go(f"/ui/p/{PROJECT}/plans/{id}")
     joe.see("This credential lacks the scope approve.")
     expect(joe.page.locator(".actions button")).to_have_count(0)
+    first = joe.page.locator("table.diff").first
+    expect(first.locator("td.live")).to_have_text("it is there")
+    expect(first.locator("td.git")).to_have_text("not declared")
 
 
 def test_a_plan_is_approved_with_its_reason_and_says_later_what_became_of_it(
@@ -184,3 +188,25 @@ def test_figures_add_up_in_seconds_and_follow_what_happens(review: Review) -> No
     expect(drifts).to_have_count(0)
     review.drift("c2")
     expect(drifts).to_be_visible()
+
+
+def test_what_is_there_without_git_is_not_called_deleted(screens: Screens, tmp_path: Path) -> None:
+    spec = DriftSpec(namespaces=("chat",), orphans=OrphanPolicy.REPORT)
+    world = GitopsWorld(route(Remediation.REPORT), drift=spec)
+    world.git.commit({"a.yaml": configmap("a", x="1")})
+    with serve_applications(tmp_path, world) as running:
+        running.reconcile()
+        review = Review(running, world, screens)
+        live = running.run(world.live("a"))
+        assert live is not None
+        left = {**live, "metadata": {"name": "left", "namespace": "chat"}}
+        running.call(lambda: world.kube.create(left))
+        running.run(world.kube.delete(config_ref("a"), uid=live["metadata"]["uid"]))  # type: ignore[index, call-overload, arg-type]  # it is one
+        review.heal()
+        gone, orphan = review.read("a"), review.read("left")
+        expect(gone.title).to_contain_text("ConfigMap chat/a was deleted")
+        expect(gone.page.locator("td.live")).to_have_text("it is not there")
+        expect(gone.page.locator("td.git")).to_have_text("declared")
+        expect(orphan.title).to_contain_text("ConfigMap chat/left is there without Git")
+        expect(orphan.page.locator("td.live")).to_have_text("it is there")
+        expect(orphan.page.locator("td.git")).to_have_text("not declared")

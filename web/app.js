@@ -49,8 +49,9 @@ const WorkloadScreen = later(() => import("./workloads.js"), "WorkloadScreen");
 const Holds = later(() => import("./holds.js"), "Holds");
 const Rules = later(() => import("./holds.js"), "Rules");
 const History = later(() => import("./history.js"), "History");
-const Help = later(() => import("./palette.js"), "Help", Opening);
-const Palette = later(() => import("./palette.js"), "Palette", Opening);
+const palette = () => import("./palette.js");
+const Help = later(palette, "Help", Opening);
+const Palette = later(palette, "Palette", Opening);
 
 /** Where one can go here: address, word and key. @returns {[string, string, string][]} */
 function screens() {
@@ -183,7 +184,8 @@ async function start() {
   } catch (error) {
     failure.value = failureOf(error);
   }
-  whenIdle(() => void drift().catch(() => undefined)); // it is read again where it is opened
+  // What is likely to be opened next; it is read again where it is opened.
+  whenIdle(() => [drift, palette].forEach((load) => void load().catch(() => undefined)));
 }
 
 /** Not every browser says when it is idle. @param {() => void} work */

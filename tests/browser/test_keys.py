@@ -95,6 +95,7 @@ def test_the_keys_that_only_show(served: ServedApplications, screens: Screens) -
     screen.press("?")
     expect(screen.page.get_by_role("dialog")).to_contain_text("Keys")
     screen.press("Escape", "Control+k")
+    expect(screen.page.get_by_role("combobox", name="Find")).to_be_focused()
     screen.page.keyboard.type("history")
     screen.press("Enter")
     screen.page.wait_for_url("**/history*")

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
+from collections.abc import Iterator
 
 import pytest
 from tests.support.cluster_fixtures import (
@@ -41,6 +43,22 @@ __all__ = [
 ]
 
 restore_interrupts_for_children()
+LOGGERS = ("holdfast", "uvicorn", "aiohttp", "asyncio")
+"""Those that a server, or a controller, sends to the log of its process when it starts."""
+
+
+@pytest.fixture(autouse=True)
+def loggers() -> Iterator[None]:
+    """Loggers as they were: a command that a test ran in this process keeps them for good."""
+    before = []
+    for name in LOGGERS:
+        logger = logging.getLogger(name)
+        before.append((logger, logger.handlers[:], logger.level, logger.propagate))
+    yield
+    for logger, handlers, level, propagate in before:
+        logger.handlers = handlers
+        logger.setLevel(level)
+        logger.propagate = propagate
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -68,6 +68,9 @@ def test_the_testing_page_shows_tests_that_pass(tmp_path: Path) -> None:
     assert len(tests) >= 2
 
 
+AWAIT_SERVER = "until curl -sf http://127.0.0.1:8400/healthz > /dev/null; do sleep 0.1; done"
+
+
 def typed(page: str, replaced: dict[str, str], cwd: Path) -> str:
     """Type the commands of a page, in order, in one shell; every one must succeed."""
     text = (ROOT / "docs" / page).read_text()
@@ -82,6 +85,8 @@ def typed(page: str, replaced: dict[str, str], cwd: Path) -> str:
          "print(s.getsockname()[1])"],
         capture_output=True, text=True, check=True,
     ).stdout.strip()  # fmt: skip
+    # Who types is slower than a server that starts; a script is not.
+    script = re.sub(r"^(holdfast serve .*&)$", rf"\1\n{AWAIT_SERVER}", script, flags=re.MULTILINE)
     script = script.replace("8400", port)
     script = "trap 'kill $(jobs -p) 2>/dev/null; wait' EXIT\n" + script
     played = subprocess.run(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import http.client
 import json
 import socket
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -134,6 +136,26 @@ def test_a_client_that_leaves_is_seen_to_leave_by_the_server() -> None:
         wait_until(running, what="the request to arrive")
         client.connection.close()
         wait_until(lambda: not running(), what="the server to notice")
+
+
+def test_a_client_that_leaves_a_request_with_a_fault_leaves_its_task_to_wait() -> None:
+    """Nothing else holds on to that task; a garbage collection took it, and a test was blamed."""
+    with (
+        start_backend("--token-delay", "600") as slow,
+        FaultProxy(slow.url) as proxy,
+        Client(proxy.url) as client,
+    ):
+        proxy.cut_response(1, after_bytes=10)
+        client.connection.request("POST", "/v1/completions", '{"prompt": "hi"}')
+        wait_until(
+            lambda: bool(proxy.requests) and proxy.requests[0].deliveries == 1,
+            what="the request to arrive",
+        )
+        client.connection.close()
+        for _ in range(20):
+            gc.collect()
+            time.sleep(0.01)
+        assert not proxy.requests[0].finished
 
 
 def test_a_dropped_request_never_reaches_the_server(

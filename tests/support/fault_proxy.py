@@ -232,6 +232,7 @@ class FaultProxy:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._error: Exception | None = None
+        self._connections: set[asyncio.Task[None]] = set()
         self.url = ""
 
     def __enter__(self) -> Self:
@@ -378,6 +379,12 @@ class FaultProxy:
         await _turn_loop()  # which closes a connection that was cut some turns later
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # The loop lets go of a connection whose client has left, and of its task with it, which
+        # may await a server that answers later; nothing but this would keep it from collection.
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        task.add_done_callback(self._connections.discard)
         try:
             with suppress(_Ended, OSError, EOFError):
                 while await self._serve_one(reader, writer):

@@ -71,6 +71,29 @@ def test_a_killed_pod_and_a_rollout_lose_nothing_that_can_be_repeated(
         assert_nothing_lost(counts)
 
 
+def test_a_server_that_hangs_is_started_again_and_its_silence_is_told(
+    operator_pods: Node, node_namespace: str
+) -> None:
+    node = operator_pods
+    asked_often = {"healthCheck": {"interval": "1s"}, "replicas": 1}
+    create_inference_service(node, node_namespace, "chat", {**CHAT, **asked_often})
+    node.wait(KIND, "chat", node_namespace, is_ready, 60)
+    (pod,) = pod_names(node, node_namespace)
+    kill_server(node, node_namespace, pod, "STOP")
+    found = node.wait(KIND, "chat", node_namespace, lambda each: not is_ready(each), 60)
+    assert condition(found, "Ready")["status"] == "False"
+
+    node.wait(
+        KIND,
+        "chat",
+        node_namespace,
+        lambda each: "probe failed" in condition(each, "Degraded").get("message", ""),
+        60,
+    )
+    node.wait("pod", pod, node_namespace, is_back, 120)
+    node.wait(KIND, "chat", node_namespace, is_ready, 60)
+
+
 @pytest.mark.long
 def test_a_service_nobody_asks_has_no_pods_until_somebody_does(
     operator_pods: Node, node_namespace: str, tmp_path: Path

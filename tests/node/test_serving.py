@@ -69,6 +69,29 @@ def test_a_service_is_ready_and_answers_through_its_service(
     assert "abcdefghijklmnopqrstuvwxyz." in node.run_inside("curl", "-s", url, "-d", PROMPT)
 
 
+def test_a_service_serves_in_a_namespace_that_enforces_restricted(
+    operator_pods: Node, node_namespace: str
+) -> None:
+    node = operator_pods
+    enforce = "pod-security.kubernetes.io/enforce=restricted"
+    node.kubectl("label", "namespace", node_namespace, enforce)
+    create_inference_service(node, node_namespace, "chat", {**CHAT, "replicas": 1})
+    found = node.wait(
+        KIND,
+        "chat",
+        node_namespace,
+        lambda each: condition(each, "Ready").get("reason") == "PodsRefused",
+        60,
+    )
+    assert "runAsNonRoot" in condition(found, "Ready")["message"]
+    context = {"runAsNonRoot": True, "runAsUser": 10001, "fsGroup": 10001}
+    overlay = {"podTemplate": {"spec": {"securityContext": context}}}
+    edit(node, node_namespace, "chat", {"spec": overlay})
+    node.wait(KIND, "chat", node_namespace, is_ready, 60)
+    url = f"{address(node, node_namespace)}/v1/chat/completions"
+    assert "abcdefghijklmnopqrstuvwxyz." in node.run_inside("curl", "-s", url, "-d", PROMPT)
+
+
 def test_a_changed_spec_and_a_broken_image_lose_no_request(
     operator_pods: Node, node_namespace: str, tmp_path: Path
 ) -> None:

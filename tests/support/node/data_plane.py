@@ -15,7 +15,7 @@ from tests.support.node.handle import Node
 from tests.support.processes import ROOT, start_process, stop_process, wait_until
 from tests.support.server import RunningServer
 
-from holdfast.adapters.store import TokenKind
+from holdfast.adapters.store import TokenScope
 
 USER = "data-plane"
 
@@ -31,12 +31,16 @@ class DataPlane:
         return f"{self.server.url}/endpoint/{self.namespace}/{slug}"
 
     def key(self, slug: str = "chat") -> str:
-        """Make a data key for a service that exists."""
-        found = self.node.get("inferenceservices.holdfast.dev", slug, self.namespace)
-        uid = found["metadata"]["uid"]
-        return self.server._mint(
-            TokenKind.LIVE, self.namespace, name="app", workload_uid=uid, elsewhere=True
-        )
+        """Have the server make a data key, by the how-to's command."""
+        admin = self.server.token(self.namespace, [TokenScope.ADMIN])
+        answer = self.node.run_inside(
+            "curl", "-sS", "--fail-with-body",
+            "-X", "POST", f"{self.server.url}/api/projects/{self.namespace}/tokens",
+            "-H", f"Authorization: Bearer {admin}", "-H", "Content-Type: application/json",
+            "-d", json.dumps({"name": "web", "kind": "live", "workload": slug}),
+        )  # fmt: skip
+        made: str = json.loads(answer)["token"]
+        return made
 
     def metric(self, name: str) -> float:
         text = self.node.run_inside("curl", "-s", f"{self.server.url}/metrics")
@@ -94,15 +98,15 @@ def _inside(node: Node, kubeconfig: Path) -> Path:
     return kubeconfig
 
 
-def kill_server(node: Node, namespace: str, pod: str) -> None:
-    """Kill the model server in a pod with SIGKILL, as a crash would."""
+def kill_server(node: Node, namespace: str, pod: str, signal: str = "KILL") -> None:
+    """Send the model server in a pod a signal: KILL as a crash would, STOP to have it hang."""
     found = node.get("pod", pod, namespace)
     uid = found["metadata"]["uid"]
     for path in Path("/proc").glob("[0-9]*/cgroup"):
         try:
             command = (path.parent / "cmdline").read_text()
             if uid in path.read_text().replace("_", "-") and "llama" in command:
-                subprocess.run(["kill", "-9", path.parent.name], check=True)
+                subprocess.run(["kill", f"-{signal}", path.parent.name], check=True)
                 return
         except (OSError, subprocess.CalledProcessError):
             continue

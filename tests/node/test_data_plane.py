@@ -94,7 +94,6 @@ def test_a_server_that_hangs_is_started_again_and_its_silence_is_told(
     node.wait(KIND, "chat", node_namespace, is_ready, 60)
 
 
-@pytest.mark.long
 def test_a_service_nobody_asks_has_no_pods_until_somebody_does(
     operator_pods: Node, node_namespace: str, tmp_path: Path
 ) -> None:
@@ -104,16 +103,15 @@ def test_a_service_nobody_asks_has_no_pods_until_somebody_does(
     with data_plane(node, node_namespace, tmp_path) as plane:
         key = plane.key()
         node.wait(KIND, "chat", node_namespace, is_serving, 120)
-        for _ in range(2):
-            found = node.wait(KIND, "chat", node_namespace, is_scaled_to_zero, 120)
-            assert condition(found, "Ready")["status"] == "True"
-            assert condition(found, "Degraded")["status"] == "False"
-            assert condition(found, "DriftDetected")["status"] == "False"
-            assert "Scaled to zero since" in found["status"]["message"]
-            wait_until(lambda: not pod_names(node, node_namespace), 60, "the pods to be gone")
-            asked = ask_at_once(node, plane.endpoint(), key, 5)
-            assert asked == ["200"] * 5, plane.server.log.read_text()[-4000:]
-            node.wait(KIND, "chat", node_namespace, is_serving, 60)
+        found = node.wait(KIND, "chat", node_namespace, is_scaled_to_zero, 120)
+        assert condition(found, "Ready")["status"] == "True"
+        assert condition(found, "Degraded")["status"] == "False"
+        assert condition(found, "DriftDetected")["status"] == "False"
+        assert "Scaled to zero since" in found["status"]["message"]
+        wait_until(lambda: not pod_names(node, node_namespace), 60, "the pods to be gone")
+        asked = ask_at_once(node, plane.endpoint(), key, 5)
+        assert asked == ["200"] * 5, plane.server.log.read_text()[-4000:]
+        node.wait(KIND, "chat", node_namespace, is_serving, 60)
 
 
 @pytest.mark.long

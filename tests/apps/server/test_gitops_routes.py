@@ -172,6 +172,15 @@ def test_a_plan_that_moved_is_refused_with_what_moved(here: Here) -> None:
         if each["action"] == "refused"
     ]
     assert refused["actor"].startswith("maria (")
+    (kept, detail) = next(
+        each for each in here.world.ledger_store._entries if each[0].action == "refused"
+    )
+    assert (kept.application, kept.subject) == ("team/shop", drift["id"])
+    assert (kept.actor, detail) == (refused["actor"], '{"project":"ml-platform"}')
+    assert kept.summary == (
+        f"Its approval was refused: {drift['id']} changed after you reviewed it: "
+        f"its plan is {here.drift['plan'][:19]} now."
+    )
 
 
 def test_of_two_people_who_decide_at_once_one_wins_and_both_are_on_record(here: Here) -> None:

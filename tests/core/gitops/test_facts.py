@@ -134,6 +134,12 @@ TABLE: list[tuple[facts.ApplicationFact, str, str, str]] = [
             JournalAction.REVERT_REQUESTED,
         )
     ),
+    (
+        facts.DecisionRefused(about="drf-1", decision=JournalAction.APPROVED, reason="Late."),
+        "refused",
+        "",
+        "",
+    ),
     (facts.DecisionMerged(drift=DRIFT), "approved", "DriftApproved", ""),
     (facts.DriftIgnored(drift=DRIFT, paths=("data.x",), until=AT), "ignored", "", ""),
     (
@@ -220,6 +226,24 @@ def test_a_fact_has_exactly_these_projections(
 def test_every_fact_and_every_journal_action_is_in_the_table() -> None:
     assert {type(row[0]) for row in TABLE} == {*every_fact(facts.ApplicationFact)} - BASES
     assert {row[1] for row in TABLE} - {""} == {each.value for each in JournalAction}
+
+
+@pytest.mark.parametrize(
+    ("decision", "name"),
+    [
+        (JournalAction.APPROVED, "approval"),
+        (JournalAction.REJECTED, "rejection"),
+        (JournalAction.SNOOZED, "snooze"),
+        (JournalAction.CODIFY_REQUESTED, "pull request"),
+        (JournalAction.REVERT_REQUESTED, "revert"),
+        (JournalAction.IGNORED, "ignore rule"),
+    ],
+)
+def test_a_refused_decision_is_named_as_before(decision: JournalAction, name: str) -> None:
+    """The journal keeps the sentence, so lines of earlier versions read the same."""
+    fact = facts.DecisionRefused(about="drf-1", decision=decision, reason="It moved.")
+    assert message_of(fact) == f"Its {name} was refused: It moved."
+    assert (fact.subject, fact.object, journal_detail(fact)) == ("drf-1", None, {})
 
 
 def every_fact(base: type[facts.ApplicationFact]) -> Iterator[type[facts.ApplicationFact]]:

@@ -37,11 +37,13 @@ from holdfast.core.errors import (
     StalePlan,
     report_changes,
 )
+from holdfast.core.gitops.application import ApplicationId
 from holdfast.core.gitops.drift import DriftState, ObjectDrift, Resolution
+from holdfast.core.gitops.facts import ApplicationFact, DecisionRefused, JournalAction
 from holdfast.core.object_ref import ObjectRef
 from holdfast.core.redact import redact
 from holdfast.reconcile.gitops.application_context import ApplicationContext
-from holdfast.reconcile.gitops.ports import JournalEntry
+from holdfast.reconcile.gitops.application_state import journal_entry
 from holdfast.reconcile.gitops.review import ReviewService
 from holdfast.wire.decode import reshape
 from holdfast.wire.gitops_http_v1 import (
@@ -128,7 +130,7 @@ async def approve_drift(services: Services, request: Request) -> HttpResponse:
     review, _ = require_gitops(services)
     form = await read_form(request, ApproveForm, MAX_BODY)
     project, id, actor = request.params["project"], request.params["id"], actor_of(request)
-    async with _journal_refusals(services, review, request, "approval"):
+    async with _journal_refusals(services, review, request, JournalAction.APPROVED):
         try:
             drift = await review.approve(
                 project, id, plan=form.plan, actor=actor, comment=form.comment
@@ -146,7 +148,7 @@ async def approve_plan(services: Services, request: Request) -> HttpResponse:
     form = await read_form(request, ApproveForm, MAX_BODY)
     project, id = request.params["project"], request.params["id"]
     context, _ = review.waiting_plan(project, id)
-    async with _journal_refusals(services, review, request, "approval"):
+    async with _journal_refusals(services, review, request, JournalAction.APPROVED):
         kept = await review.approve_plan(
             project, id, plan=form.plan, actor=actor_of(request), comment=form.comment
         )
@@ -159,7 +161,7 @@ async def reject_plan(services: Services, request: Request) -> HttpResponse:
     form = await read_form(request, RejectForm, MAX_BODY)
     project, id = request.params["project"], request.params["id"]
     context, _ = review.waiting_plan(project, id)
-    async with _journal_refusals(services, review, request, "rejection"):
+    async with _journal_refusals(services, review, request, JournalAction.REJECTED):
         kept = await review.reject_plan(project, id, actor=actor_of(request), comment=form.comment)
     return waiting_plan_response(services, request, context, kept)
 
@@ -168,7 +170,7 @@ async def reject_drift(services: Services, request: Request) -> HttpResponse:
     """Say that the live side stays as it is. Asked again only when it changes."""
     review, _ = require_gitops(services)
     form = await read_form(request, RejectDriftForm, MAX_BODY)
-    async with _journal_refusals(services, review, request, "rejection"):
+    async with _journal_refusals(services, review, request, JournalAction.REJECTED):
         return _drift_response(
             services,
             request,
@@ -187,7 +189,7 @@ async def snooze_drift(services: Services, request: Request) -> HttpResponse:
     review, _ = require_gitops(services)
     form = await read_form(request, SnoozeForm, MAX_BODY)
     until = _parse_until(services, form.seconds, form.until)
-    async with _journal_refusals(services, review, request, "snooze"):
+    async with _journal_refusals(services, review, request, JournalAction.SNOOZED):
         return _drift_response(
             services,
             request,
@@ -206,7 +208,7 @@ async def codify_drift(services: Services, request: Request) -> HttpResponse:
     """Propose the live value to Git by a pull request. The next pass opens it."""
     review, _ = require_gitops(services)
     digest = request.known_query("digest").get("digest", "")
-    async with _journal_refusals(services, review, request, "pull request"):
+    async with _journal_refusals(services, review, request, JournalAction.CODIFY_REQUESTED):
         with translate_cluster_refusals():
             drift = await review.codify(
                 request.params["project"],
@@ -221,7 +223,7 @@ async def revert_drift(services: Services, request: Request) -> HttpResponse:
     """Have the declared value put back: directly where the policy allows, or by a decision."""
     review, _ = require_gitops(services)
     form = await read_form(request, RevertForm, MAX_BODY)
-    async with _journal_refusals(services, review, request, "revert"):
+    async with _journal_refusals(services, review, request, JournalAction.REVERT_REQUESTED):
         with translate_cluster_refusals():
             drift = await review.revert(
                 request.params["project"],
@@ -239,7 +241,7 @@ async def ignore_drift(services: Services, request: Request) -> HttpResponse:
     review, _ = require_gitops(services)
     form = await read_form(request, IgnoreForm, MAX_BODY)
     until = _parse_until(services, form.seconds, form.until)
-    async with _journal_refusals(services, review, request, "ignore rule"):
+    async with _journal_refusals(services, review, request, JournalAction.IGNORED):
         rules = await review.ignore(
             request.params["project"],
             request.params["id"],
@@ -325,33 +327,24 @@ def _parse_until(services: Services, seconds: int | None, until: datetime | None
 
 @asynccontextmanager
 async def _journal_refusals(
-    services: Services, review: ReviewService, request: Request, what: str
+    services: Services, review: ReviewService, request: Request, decision: JournalAction
 ) -> AsyncIterator[None]:
     """Keep a refused decision in the journal, and tell a late or stale one what happened."""
-    id = request.params["id"]
+    project, id = request.params["project"], request.params["id"]
     try:
         try:
             yield
         except NotFound as error:
-            drift = await find_application_drift(services, request.params["project"], id)
+            drift = await find_application_drift(services, project, id)
             if drift.state is not DriftState.RESOLVED:
                 raise
             raise _ended_error(drift) from error
     except (Conflict, InvalidState, PermissionDenied) as error:
-        _, ledger_store = require_gitops(services)
-        name = await _application_name(services, review, request.params["project"], id)
-        refused = JournalEntry(
-            application=name,
-            subject=id,
-            action="refused",
-            actor=actor_of(request),
-            summary=f"Its {what} was refused: {error.happened}",
-            detail={"project": request.params["project"]},
-            at=services.clock.now(),
+        fact = DecisionRefused(
+            about=id, decision=decision, reason=error.happened, actor=actor_of(request)
         )
-        await ledger_store.write((), [refused])
-        if services.application_events is not None:
-            services.application_events.on_entries(request.params["project"], [refused])
+        application = await _application_of(services, review, project, id)
+        await _journal(services, project, application, fact)
         if isinstance(error, StalePlan):
             raise HttpError(
                 409, "stale_plan", await _describe_stale_plan(services, id, error)
@@ -359,13 +352,27 @@ async def _journal_refusals(
         raise
 
 
-async def _application_name(
+async def _journal(
+    services: Services, project: str, application: ApplicationId, fact: ApplicationFact
+) -> None:
+    """Put the line of a fact into the journal that changes nothing else, and tell the streams."""
+    _, ledger_store = require_gitops(services)
+    entry = journal_entry(fact, application, project, services.clock.now())
+    if entry is None:
+        return
+    await ledger_store.write((), [entry])
+    if services.application_events is not None:
+        services.application_events.on_entries(project, [entry])
+
+
+async def _application_of(
     services: Services, review: ReviewService, project: str, id: str
-) -> str:
+) -> ApplicationId:
+    """Say whose plan or drift that is. The application itself may be gone by now."""
     try:
-        return str(review.waiting_plan(project, id)[0].application.id)
+        return review.waiting_plan(project, id)[0].application.id
     except NotFound:
-        return str((await find_application_drift(services, project, id)).application)
+        return (await find_application_drift(services, project, id)).application
 
 
 async def _describe_stale_plan(services: Services, id: str, error: HoldfastError) -> str:

@@ -46,7 +46,8 @@ class JournalAction(StrEnum):
     ACCEPTED = "accepted"
     SOURCE_STALE = "source-stale"
     SOURCE_RECOVERED = "source-recovered"
-    DECLARED_TWICE = "refused"
+    REFUSED = "refused"
+    """A decision; or an application that declares what another owns."""
     HANDED_OVER = "handed-over"
     RETIRED = "left"
     MOVED = "moved"
@@ -230,6 +231,21 @@ class DriftIgnored(DriftFact):
     action = JournalAction.IGNORED
     paths: tuple[str, ...]
     until: datetime
+
+
+class DecisionRefused(ApplicationFact):
+    """What a person decided about a drift or a plan does not count, and changed nothing."""
+
+    action = JournalAction.REFUSED
+    about: str
+    """The id of the drift or plan, which may be over by now."""
+    decision: JournalAction
+    reason: str
+
+    @property
+    def subject(self) -> str:
+        """The id of the drift or plan."""
+        return self.about
 
 
 class PullRequestOpened(DriftFact):
@@ -421,7 +437,7 @@ class SourceRecovered(SourceFact):
 class ApplicationRefused(ApplicationFact):
     """Another application declares some of the same objects, so nothing is applied."""
 
-    action, event, warning = JournalAction.DECLARED_TWICE, "DeclaredTwice", True
+    action, event, warning = JournalAction.REFUSED, "DeclaredTwice", True
     duplicate: DuplicateDeclaration
 
 

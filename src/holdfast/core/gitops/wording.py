@@ -96,6 +96,14 @@ _DECISION_TEXT = {
     JournalAction.CODIFY_REQUESTED: "a pull request that declares it was asked for",
     JournalAction.REVERT_REQUESTED: "a revert was asked for",
 }
+_REFUSED_TEXT = {
+    JournalAction.APPROVED: "approval",
+    JournalAction.REJECTED: "rejection",
+    JournalAction.SNOOZED: "snooze",
+    JournalAction.CODIFY_REQUESTED: "pull request",
+    JournalAction.REVERT_REQUESTED: "revert",
+    JournalAction.IGNORED: "ignore rule",
+}
 
 
 def message_of(fact: ApplicationFact) -> str:
@@ -117,6 +125,8 @@ def message_of(fact: ApplicationFact) -> str:
             return f"{drift.object}: {_DECISION_TEXT[fact.decision]} by {fact.actor}."
         case facts.DriftIgnored(drift=drift):
             return f"{', '.join(fact.paths)} of {drift.object} until {_stamp(fact.until)}."
+        case facts.DecisionRefused():
+            return f"Its {_REFUSED_TEXT[fact.decision]} was refused: {fact.reason}"
         case facts.PullRequestOpened(drift=drift):
             return f"{fact.url} proposes to {drift.pull} {drift.object}."
         case facts.DriftFact(drift=drift) | facts.PullRequestLeftAlone(drift=drift):

@@ -83,6 +83,24 @@ def inventory_key(ref: ObjectRef) -> str:
     return "|".join((ref.group, ref.kind, ref.namespace, ref.name))
 
 
+def journal_entry(
+    fact: ApplicationFact, application: ApplicationId, project: str, at: datetime
+) -> JournalEntry | None:
+    """Make the line of a fact for the journal; None for those that have none."""
+    if (action := fact.journal_action) is None:
+        return None
+    whose: Fields = {"project": project} if project else {}
+    return JournalEntry(
+        application=str(application),
+        subject=fact.subject,
+        action=action.value,
+        actor=fact.actor,
+        summary=message_of(fact),
+        detail={**whose, **journal_detail(fact)},
+        at=at,
+    )
+
+
 class ApplicationState:
     """What is known of one application. Read by `open_state`."""
 
@@ -246,21 +264,10 @@ class ApplicationState:
 
     def record(self, fact: ApplicationFact) -> None:
         """Add the line of a fact to the journal."""
-        if (action := fact.journal_action) is None:
-            return
-        self._facts.append(fact)
-        whose: Fields = {"project": self.project} if self.project else {}
-        self._entries.append(
-            JournalEntry(
-                application=str(self.application),
-                subject=fact.subject,
-                action=action.value,
-                actor=fact.actor,
-                summary=message_of(fact),
-                detail={**whose, **journal_detail(fact)},
-                at=self._clock.now(),
-            )
-        )
+        entry = journal_entry(fact, self.application, self.project, self._clock.now())
+        if entry is not None:
+            self._facts.append(fact)
+            self._entries.append(entry)
 
     @property
     def changed(self) -> bool:

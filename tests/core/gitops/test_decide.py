@@ -14,14 +14,17 @@ from hypothesis import strategies as st
 from holdfast.core.drift import Cause, DriftKind
 from holdfast.core.gitops.application import (
     ApplicationId,
+    GuardSpec,
     HoldEnd,
     PullRequestKind,
     Remediation,
 )
-from holdfast.core.gitops.decide import FIGHT_TRUCE, DriftSituation
+from holdfast.core.gitops.decide import FIGHT_TRUCE, DriftSituation, guard_heals
 from holdfast.core.gitops.drift import DriftState, ObjectDrift
+from holdfast.core.gitops.guard import ApprovalRequirement
 from holdfast.core.gitops.hold import Hold
 from holdfast.core.gitops.objects import ForeignOwner
+from holdfast.core.gitops.records import ApprovalReason
 from holdfast.core.gitops.window import WindowState
 from holdfast.core.ledger import DriftEntry
 from holdfast.core.object_ref import ObjectRef
@@ -43,6 +46,7 @@ HOLD = Hold(
     until=LATER,
     end=HoldEnd.REVERT,
 )
+TOO_MUCH = ApprovalRequirement(why=ApprovalReason.MASS_HEAL, message="6 of 10 drifted at once.")
 ROUNDS = tuple(NOW - timedelta(minutes=each) for each in (3, 2, 1))
 
 
@@ -192,6 +196,25 @@ TABLE: dict[str, tuple[DriftSituation, DecisionAction, Reason, DriftState]] = {
         Reason.BACKING_OFF,
         S.HEALING,
     ),
+    "too much at once": (situation(drift(), guard=TOO_MUCH), A.REVIEW, Reason.GUARD, S.BLOCKED),
+    "too much at once, approved": (
+        situation(drift(R.REVIEW, S.APPROVED), guard=TOO_MUCH),
+        A.HEAL,
+        Reason.APPROVED,
+        S.APPROVED,
+    ),
+    "too much at once, to be reviewed anyway": (
+        situation(drift(R.REVIEW), guard=TOO_MUCH),
+        A.REVIEW,
+        Reason.POLICY,
+        S.AWAITING,
+    ),
+    "too much at once, window closed": (
+        situation(drift(), guard=TOO_MUCH, window=CLOSED),
+        A.LEAVE,
+        Reason.WINDOW_CLOSED,
+        S.BLOCKED,
+    ),
 }
 
 
@@ -201,6 +224,12 @@ def test_what_is_decided_and_how_the_drift_stands(case: str) -> None:
     decision = given_now.decide()
     assert (decision.action, decision.reason) == (action, reason)
     assert given_now.drift_after(decision).state is state
+
+
+def test_a_drift_that_the_guard_keeps_says_why_in_its_words() -> None:
+    now = situation(drift(until=NOW), guard=TOO_MUCH)
+    after = now.drift_after(now.decide())
+    assert (after.note, after.until) == (TOO_MUCH.message, None)
 
 
 situations = st.builds(
@@ -220,6 +249,7 @@ situations = st.builds(
     hold=st.sampled_from([None, HOLD]),
     window=st.sampled_from([OPEN, CLOSED]),
     recheck_at=st.sampled_from([None, SOON]),
+    guard=st.sampled_from([None, TOO_MUCH]),
 )
 
 
@@ -240,6 +270,57 @@ def test_only_an_approval_writes_under_a_policy_that_does_not_heal(now: DriftSit
     if now.decide().action.writes and now.drift.state is not DriftState.APPROVED:
         assert now.drift.remediation is Remediation.SELF_HEAL
         assert now.window.open
+        assert now.guard is None
+
+
+@given(situations)
+def test_the_guard_keeps_what_would_be_healed_unasked_and_nothing_else(now: DriftSituation) -> None:
+    free = replace(now, guard=None).decide()
+    guarded = replace(now, guard=TOO_MUCH).decide()
+    if free.action is A.HEAL and free.reason is Reason.POLICY:
+        assert (guarded.action, guarded.reason) == (A.REVIEW, Reason.GUARD)
+    else:
+        assert guarded == free
+
+
+def others(count: int, **more: object) -> list[DriftSituation]:
+    """Make drifts of as many objects."""
+    refs = [replace(CHAT, name=f"other-{n}") for n in range(count)]
+    return [situation(drift(object=ref, id=f"drf-{ref.name}"), **more) for ref in refs]
+
+
+TWO_MAY = GuardSpec(objects=2, percent=0)
+TWICE = [situation(drift(id="drf-2")), situation(drift(id="drf-3"))]
+GUARDED: dict[str, tuple[list[DriftSituation], tuple[datetime, ...], bool]] = {
+    "as many as may be": (others(2), (), False),
+    "one too many": (others(3), (), True),
+    "drifts of one object count once": ([*others(1), *TWICE], (), False),
+    "healed a moment ago": (others(2), (NOW - timedelta(seconds=30),), True),
+    "healed before": (others(2), (NOW - timedelta(minutes=2),), False),
+    "approved": ([*others(2), situation(drift(R.REVIEW, S.APPROVED))], (), False),
+    "reviewed": ([*others(2), situation(drift(R.REVIEW))], (), False),
+    "on hold": ([*others(2), situation(drift(), hold=HOLD)], (), False),
+    "another tool's": ([*others(2), situation(drift(), owner=ForeignOwner.FLUX)], (), False),
+    "outside of windows": (others(3, window=CLOSED), (), False),
+    "none": ([], (), False),
+}
+
+
+@pytest.mark.parametrize("case", GUARDED)
+def test_the_guard_counts_the_objects_that_would_be_healed_unasked(case: str) -> None:
+    given_now, rounds, asks = GUARDED[case]
+    found = guard_heals(given_now, now=NOW, rounds=rounds, inventory=5, guard=TWO_MAY)
+    assert [replace(each, guard=None) for each in found] == given_now
+    assert {each.guard is not None for each in found} == ({asks} if given_now else set())
+    approved = [each for each in found if each.drift.state is S.APPROVED]
+    assert all(each.decide().reason is Reason.APPROVED for each in approved)
+    assert any(each.decide().reason is Reason.GUARD for each in found) is asks
+
+
+def test_what_was_approved_is_healed_though_the_rest_is_too_much() -> None:
+    approved = situation(drift(R.REVIEW, S.APPROVED))
+    found = guard_heals([*others(3), approved], now=NOW, rounds=(), inventory=5, guard=TWO_MAY)
+    assert [each.decide().reason for each in found] == [Reason.GUARD] * 3 + [Reason.APPROVED]
 
 
 @given(situations)

@@ -201,7 +201,18 @@ async def test_mass_drift_is_not_healed_by_itself() -> None:
     result = await world.reconcile()
     assert result.status.drifted == 6
     assert {drift.state for drift in world.drifts} == {DriftState.BLOCKED}
+    assert {drift.note for drift in world.drifts} == {
+        "6 of 10 objects drifted at once; 5 are healed by themselves."
+    }
     assert await world.data("c0") == {"x": "9"}
+    assert [each.reason for each in result.events].count("Parked") == 1
+    kept = dict(world.ledger_store._records)
+    again = await world.reconcile()
+    assert again.events == (), "told once"
+    assert world.ledger_store._records == kept, "and written down once"
+    set_data(world, "c6", "x", "9")
+    more = await world.reconcile()
+    assert "Parked" in [each.reason for each in more.events], "one more is news"
     await world.sync()
     assert await world.data("c0") == {"x": "1"}
 

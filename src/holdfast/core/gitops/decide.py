@@ -6,14 +6,16 @@ drift is derived from the decision. Asked for each open drift in each pass.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import assert_never
 
 from holdfast.core import fight
 from holdfast.core.drift import DriftKind, Situation
-from holdfast.core.gitops.application import PullRequestKind, Remediation
+from holdfast.core.gitops.application import GuardSpec, PullRequestKind, Remediation
 from holdfast.core.gitops.drift import DriftState, ObjectDrift
+from holdfast.core.gitops.guard import ApprovalRequirement, approval_for_heals
 from holdfast.core.gitops.hold import Hold
 from holdfast.core.gitops.objects import ForeignOwner
 from holdfast.core.gitops.window import WindowState
@@ -36,6 +38,8 @@ class DriftSituation:
     hold: Hold | None = None
     recheck_at: datetime | None = None
     """When the server is asked again about what its admission changes."""
+    guard: ApprovalRequirement | None = None
+    """Why drift is not healed unasked now, by `guard_heals`."""
 
     def decide(self) -> Decision:
         """Say what to do about the drift."""
@@ -65,6 +69,7 @@ class DriftSituation:
             window_until=self.window.until,
             fight_until=fighting,
             backoff_until=fight.next_heal_at(drift.rounds, now),
+            guarded=self.guard is not None,
         )
 
     def drift_after(self, decision: Decision) -> ObjectDrift:
@@ -136,11 +141,37 @@ class DriftSituation:
                 return self.window.why
             case Reason.FIGHT:
                 return fight.describe_fight(drift.entries)
+            case Reason.GUARD if self.guard is not None:
+                return self.guard.message
             case Reason.BACKING_OFF:
                 count = len(fight.recent_rounds(drift.rounds, self.now))
                 return f"Healed {count} times already; waiting."
             case _:
                 return ""
+
+
+def guard_heals(
+    situations: Sequence[DriftSituation],
+    *,
+    now: datetime,
+    rounds: Sequence[datetime],
+    inventory: int,
+    guard: GuardSpec | None,
+) -> tuple[DriftSituation, ...]:
+    """Put drifts under the guard where more objects than it allows would be healed unasked.
+
+    Decides about each once without it, to count them. What somebody approved does not count, and
+    is healed all the same.
+    """
+    unasked = {
+        each.drift.object
+        for each in situations
+        if each.decide() == Decision(action=DecisionAction.HEAL, reason=Reason.POLICY)
+    }
+    required = approval_for_heals(
+        now, healing=len(unasked), rounds=rounds, inventory=inventory, guard=guard
+    )
+    return tuple(replace(each, guard=required) for each in situations)
 
 
 def _resting_until(drift: ObjectDrift, now: datetime) -> datetime | None:

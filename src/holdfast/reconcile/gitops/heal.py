@@ -6,16 +6,20 @@ first write, so a crash leaves no silent second run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from holdfast.core import fight
 from holdfast.core.gitops import facts, wording
-from holdfast.core.gitops.application import Remediation
-from holdfast.core.gitops.decide import ADMISSION_RECHECK, FIGHT_TRUCE, DriftSituation
+from holdfast.core.gitops.application import Remediation, SyncSpec
+from holdfast.core.gitops.decide import (
+    ADMISSION_RECHECK,
+    FIGHT_TRUCE,
+    DriftSituation,
+    guard_heals,
+)
 from holdfast.core.gitops.drift import DriftState, ObjectDrift, Resolution
-from holdfast.core.gitops.guard import approval_for_heals
 from holdfast.core.gitops.objects import ObservedObject, SyncStatus
 from holdfast.core.gitops.plan import SyncPlan, make_heal_plan
 from holdfast.core.gitops.track import approved_resolution, track
@@ -23,7 +27,7 @@ from holdfast.core.gitops.window import window_state
 from holdfast.core.ledger import DriftEntry
 from holdfast.core.object_ref import ObjectRef
 from holdfast.core.plan import Action
-from holdfast.core.policy import DecisionAction
+from holdfast.core.policy import DecisionAction, Reason
 from holdfast.core.tree import show_path
 from holdfast.reconcile.gitops.application_context import ApplicationContext
 from holdfast.reconcile.gitops.application_observer import ApplicationObserver
@@ -54,39 +58,55 @@ class DriftHealer:
         reporter: PassReporter,
     ) -> None:
         """Decide about every drift of the objects that were seen, and do what is due."""
-        sync = context.application.spec.sync
-        window = window_state((sync.windows if sync else None) or (), self.clock.now())
         heals: list[ObjectDrift] = []
-        blocked = {
-            drift.id for drift in context.state.drifts.values() if drift.state is DriftState.BLOCKED
-        }
-        for drift in sorted(context.state.drifts.values(), key=lambda each: each.id):
-            each = observed.get(drift.object)
-            if each is None or each.sync_status not in DIFFERING:
-                continue
-            now = self.clock.now()
-            hold = context.hold_of(drift.object, now)
-            if hold is None:
-                drift = _with_sync_request(context, drift)
-            situation = DriftSituation(
-                drift=drift,
-                now=now,
-                window=window,
-                owner=each.owner,
-                hold=hold,
-                recheck_at=each.diff.recheck_at if each.diff else None,
-            )
+        guarded: list[DriftSituation] = []
+        for situation in self._situations(context, observed):
             decision = situation.decide()
             after = situation.drift_after(decision)
-            await self._settle(drift, after, reporter)
+            await self._settle(situation.drift, after, reporter)
             if decision.action is DecisionAction.HEAL:
                 heals.append(after)
+            elif decision.reason is Reason.GUARD:
+                guarded.append(situation)
             elif decision.action is DecisionAction.REVIEW:
-                await self._ask(context, after, each, reporter)
-        heals = await self._apply_guard(context, heals, blocked, reporter)
+                await self._ask(context, after, observed[after.object], reporter)
+        await self._tell_guarded(guarded, reporter)
         await context.state.commit()
         for drift in heals:
             await self._heal(context, drift, reporter)
+
+    def _situations(
+        self, context: ApplicationContext, observed: Mapping[ObjectRef, ObservedObject]
+    ) -> Sequence[DriftSituation]:
+        """Say what counts for each drift of the objects that were seen, and for all together."""
+        state, now = context.state, self.clock.now()
+        sync = context.application.spec.sync or SyncSpec()
+        window = window_state(sync.windows or (), now)
+        situations: list[DriftSituation] = []
+        for drift in sorted(state.drifts.values(), key=lambda each: each.id):
+            each = observed.get(drift.object)
+            if each is None or each.sync_status not in DIFFERING:
+                continue
+            hold = context.hold_of(drift.object, now)
+            situations.append(
+                DriftSituation(
+                    drift=drift if hold else _with_sync_request(context, drift),
+                    now=now,
+                    window=window,
+                    owner=each.owner,
+                    hold=hold,
+                    recheck_at=each.diff.recheck_at if each.diff else None,
+                )
+            )
+        if context.current_request is not None:
+            return situations  # somebody asks for all of it
+        return guard_heals(
+            situations,
+            now=now,
+            rounds=[heals[-1].at for heals in state.healed.values()],
+            inventory=len(state.inventory),
+            guard=sync.guard,
+        )
 
     async def _settle(
         self, before: ObjectDrift, after: ObjectDrift, reporter: PassReporter
@@ -118,35 +138,14 @@ class DriftHealer:
         context.state.put_drift(replace(drift, plan=plan.digest))
         await reporter.tell(facts.ApprovalRequested(drift=drift, plan=plan))
 
-    async def _apply_guard(
-        self,
-        context: ApplicationContext,
-        heals: list[ObjectDrift],
-        known: Collection[str],
-        reporter: PassReporter,
-    ) -> list[ObjectDrift]:
-        """Keep back what is too much to be healed without asking; what was approved is not.
-
-        `known` are those that were kept back before: only others are news.
-        """
-        state = context.state
-        own = [drift for drift in heals if drift.state is not DriftState.APPROVED]
-        asked = context.current_request is not None
-        sync = context.application.spec.sync
-        required = approval_for_heals(
-            self.clock.now(),
-            healing=len({drift.object for drift in own}),
-            rounds=[heals[-1].at for heals in state.healed.values()],
-            inventory=len(state.inventory),
-            guard=sync.guard if sync else None,
-        )
-        if required is None or asked or not own:
-            return heals
-        for drift in own:
-            state.put_drift(replace(drift, state=DriftState.BLOCKED, note=required.message))
-        if any(drift.id not in known for drift in own):
-            await reporter.tell(facts.HealsBlocked(requirement=required, count=len(own)))
-        return [drift for drift in heals if drift.state is DriftState.APPROVED]
+    async def _tell_guarded(
+        self, guarded: Sequence[DriftSituation], reporter: PassReporter
+    ) -> None:
+        """Tell that the guard keeps drifts from being healed, unless all of them were blocked."""
+        required = guarded[0].guard if guarded else None
+        if required is None or all(each.drift.state is DriftState.BLOCKED for each in guarded):
+            return
+        await reporter.tell(facts.HealsBlocked(requirement=required, count=len(guarded)))
 
     async def _heal(
         self, context: ApplicationContext, drift: ObjectDrift, reporter: PassReporter

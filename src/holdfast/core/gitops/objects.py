@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import assert_never
 
 from holdfast.core.cost import Cost
+from holdfast.core.drift import Situation
 from holdfast.core.gitops.application import ApplicationId
 from holdfast.core.gitops.source import DeclaredObject
 from holdfast.core.object_ref import ObjectRef
@@ -88,6 +90,36 @@ class ObservedObject:
     """What it costs to create one that is absent, or to delete one that is not declared; what a
     field costs stands with the field."""
     message: str = ""
+
+    @property
+    def situation(self) -> Situation:
+        """The same on the scale that decisions are made by.
+
+        What is prunable is pending: Git moved on, and nobody touched it.
+        """
+        match self.sync_status:
+            case SyncStatus.IN_SYNC:
+                return Situation.IN_SYNC
+            case SyncStatus.OUT_OF_SYNC:
+                return Situation.ABSENT if self.live is None else Situation.PENDING
+            case SyncStatus.PRUNABLE:
+                return Situation.IN_SYNC if self.live is None else Situation.PENDING
+            case SyncStatus.DRIFTED | SyncStatus.ORPHAN:
+                return Situation.DRIFTED
+            case SyncStatus.UNKNOWN:
+                return Situation.UNKNOWN
+            case _:
+                assert_never(self.sync_status)
+
+    @property
+    def pending(self) -> tuple[FieldDrift, ...]:
+        """What Git asks for anew of one that is there: all that differs where we never applied it.
+
+        One that is absent has no such fields: it is created whole.
+        """
+        if self.live is None or self.diff is None:
+            return ()
+        return tuple(found for found in self.diff.differing if found.pending or not self.applied)
 
     @property
     def drifted(self) -> tuple[FieldDrift, ...]:

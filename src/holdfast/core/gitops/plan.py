@@ -30,6 +30,7 @@ from holdfast.core.ownership.canonical import value_at
 from holdfast.core.ownership.managed_fields import is_ours, ownership_of
 from holdfast.core.ownership.signals import APPLIED_PATH, FieldDrift
 from holdfast.core.plan import Action, ReviewablePlan
+from holdfast.core.policy import Circumstances, Decision, DecisionAction, Policy, decide
 from holdfast.core.tree import Path, Tree, digest, plain_tree, show_path
 
 
@@ -185,33 +186,39 @@ def make_sync_plan(
     inventory: Mapping[ObjectRef, AppliedObject],
     prune: bool,
     held: Collection[ObjectRef] = (),
-    healing: Collection[ObjectRef] = (),
 ) -> SyncPlan:
-    """Plan what Git asks for anew. Drift beside it stays, unless the object is to be healed too.
-
-    Nothing is planned for what could not be read, is held, or is another tool's.
-    """
+    """Plan what Git asks for anew, by the decision about each object. Drift beside it stays."""
     writes: list[SyncStep] = []
     deletes: list[SyncStep] = []
     for each in observed:
-        if each.ref in held or each.owner is not None:
+        decision = decide_object(each, held=each.ref in held)
+        if not decision.action.writes:
             continue
-        match each.sync_status:
-            case SyncStatus.OUT_OF_SYNC | SyncStatus.DRIFTED:
-                step = _write_step(each, digests, heal=each.ref in healing)
-                if step is not None:
-                    writes.append(step)
-            case SyncStatus.PRUNABLE if prune and _may_prune(each, inventory, application):
-                reason = StepReason.NO_LONGER_DECLARED
+        if each.sync_status is SyncStatus.PRUNABLE:
+            if prune and _may_prune(each, inventory, application):
+                claimed_by = _claimed_by(each, application)
                 deletes.append(
-                    _delete_step(each, reason, claimed_by=_claimed_by(each, application))
+                    _delete_step(each, StepReason.NO_LONGER_DECLARED, claimed_by=claimed_by)
                 )
-            case _:
-                pass
+        elif decision.action is DecisionAction.CREATE:
+            writes.append(_create_step(each, digests))
+        else:
+            writes.append(_update_step(each, digests))
     steps = (*in_apply_order(writes, _ref), *in_delete_order(deletes, _ref))
     return SyncPlan(
         application=application.id, commit=commit, steps=steps, policy=policy_digest(application)
     )
+
+
+def decide_object(observed: ObservedObject, *, held: bool) -> Decision:
+    """Say what a sync does about one object. Its drift is only reported: a route ends that.
+
+    A write to what is no longer declared is its deletion.
+    """
+    circumstances = Circumstances(
+        pending=bool(observed.pending), foreign=observed.owner is not None, held=held
+    )
+    return decide(observed.situation, Policy.REPORT, circumstances)
 
 
 def make_heal_plan(
@@ -224,9 +231,9 @@ def make_heal_plan(
 ) -> SyncPlan:
     """Plan the end of one drift, leaving every other one of the same object as it is."""
     if observed.sync_status is SyncStatus.ORPHAN:
-        step: SyncStep | None = _delete_step(observed, StepReason.ORPHAN)
+        step = _delete_step(observed, StepReason.ORPHAN)
     elif observed.live is None:
-        step = _write_step(observed, digests, heal=True)
+        step = _create_step(observed, digests)
     else:
         ours = {entry.path for entry in drift.entries}
         # Git may ask for more of the object by now. That is for a sync, and not in this plan.
@@ -246,7 +253,7 @@ def make_heal_plan(
     return SyncPlan(
         application=application.id,
         commit=commit,
-        steps=(step,) if step else (),
+        steps=(step,),
         policy=policy_digest(application),
     )
 
@@ -267,26 +274,19 @@ def policy_digest(application: Application) -> str:
     return digest(plain_tree(asdict(application.spec, dict_factory=given)))
 
 
-def _write_step(observed: ObservedObject, digests: DigestOf, *, heal: bool) -> SyncStep | None:
-    if observed.live is None:
-        if observed.sync_status is SyncStatus.DRIFTED and not heal:
-            return None
-        reason = StepReason.DELETED if observed.applied else StepReason.ABSENT
-        return _make_step(observed, Action.CREATE, reason, (), digests)
-    verdict = observed.diff
-    if verdict is None:
-        return None
-    pending = tuple(found for found in verdict.differing if found.pending or not observed.applied)
-    drifted = verdict.drifted if observed.applied else ()
-    if heal:
-        reason = StepReason.DRIFTED if drifted else StepReason.DECLARED_ANEW
-        return _make_step(observed, Action.UPDATE, reason, verdict.differing, digests)
-    if observed.sync_status is SyncStatus.DRIFTED and not pending:
-        return None
+def _create_step(observed: ObservedObject, digests: DigestOf) -> SyncStep:
+    reason = StepReason.DELETED if observed.applied else StepReason.ABSENT
+    return _make_step(observed, Action.CREATE, reason, (), digests)
+
+
+def _update_step(observed: ObservedObject, digests: DigestOf) -> SyncStep:
+    """Write what was declared anew, and leave what drifted beside it."""
+    assert observed.diff is not None  # noqa: S101  # what is there was compared
     reason = StepReason.DECLARED_ANEW if observed.applied else StepReason.TAKEN_OVER
+    drifted = observed.diff.drifted if observed.applied else ()
     # Our own mark says what was applied last, whoever wrote another there.
     leave = frozenset(found.change.path for found in drifted) - {APPLIED_PATH}
-    return _make_step(observed, Action.UPDATE, reason, pending, digests, leave=leave)
+    return _make_step(observed, Action.UPDATE, reason, observed.pending, digests, leave=leave)
 
 
 def _make_step(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from holdfast.core import fight
 from holdfast.core.cost import total_cost
@@ -23,11 +24,11 @@ from holdfast.core.gitops.guard import (
 )
 from holdfast.core.gitops.objects import ObservedObject, SyncStatus
 from holdfast.core.gitops.plan import SyncPlan, make_sync_plan, planned_fields
-from holdfast.core.gitops.records import AppliedRevision, ApprovalReason, PendingPlan
+from holdfast.core.gitops.records import AppliedRevision, PendingPlan
 from holdfast.core.gitops.source import DeclaredObject
+from holdfast.core.gitops.sync_decision import SyncTerms, decide_sync
 from holdfast.core.gitops.window import window_state
 from holdfast.core.object_ref import ObjectRef
-from holdfast.core.plan import Action
 from holdfast.reconcile.gitops.application_context import ApplicationContext
 from holdfast.reconcile.gitops.application_observer import ApplicationObserver
 from holdfast.reconcile.gitops.apply import PlanApplier
@@ -57,24 +58,18 @@ class Syncer:
     ) -> None:
         """Plan, and carry out what may be. Only a look at everything may prune or finish."""
         state, now = context.state, self.clock.now()
-        sync = context.application.spec.sync or SyncSpec()
-        request = context.current_request
-        if source.stale and source.commit is None and request is None:
+        terms = _terms_of(context, now)
+        if source.stale and source.commit is None and not terms.requested:
             return  # what is known is the last commit that was applied whole: nothing new is asked
-        asked = bool(sync.prune) or bool(request and request.prune)
         # What is not known for sure is no reason to delete anything.
         sure = full and not source.stale
         sure = sure and all(
             each.sync_status is not SyncStatus.UNKNOWN for each in observed.values()
         )
         # A plan that waits is made again, to see whether it is still the same.
-        plan = self.plan(context, observed, prune=sure and (asked or bool(state.plans)))
+        plan = self.plan(context, observed, prune=sure and (terms.prunes or bool(state.plans)))
         context.kept_objects = dict(_claimed_elsewhere(context, observed)) if sure else {}
-        await self._drop_void_approvals(context, reporter)
-        if request is not None:
-            for pending in list(state.plans.values()):  # somebody asks for what they would do
-                if pending.rejected_by:
-                    state.put_plan(replace(pending, rejected_by="", comment=""))
+        await self._drop_void_decisions(context, terms, reporter)
         if source.requirement is not None and source.commit is not None:
             await self._accept_commit(context, source.commit.sha, source.requirement, reporter)
             return
@@ -82,54 +77,45 @@ class Syncer:
             WHOLE_PLAN_REASONS & {*pending.reasons} for pending in state.plans.values()
         ):
             return  # all of a commit waits, so no part of it is done by the way
-        automatic = bool(sync.automatic)
-        extent = SyncExtent(
-            inventory=len(state.inventory),
-            declared=_declared_objects(context),
-            lately=state.unapproved,
-            by_itself=automatic and request is None,
-            acting=automatic or request is not None,
-        )
-        requirements = approvals_for_sync(
-            plan,
-            extent,
-            guard=sync.guard,
-            ancestry=source.ancestry,
-            now=now,
-        )
-        if not sync.allow_empty and any(each.why is ApprovalReason.EMPTY for each in requirements):
-            plan = _without_deletes(plan)  # an approval alone does not make it meant
+        requirements = self._requirements(context, source, plan, terms)
         if sure and not requirements:
             self._drop_plans(context)
-        # Where only deletions are in question, they alone wait: the rest may be done by then.
-        all_of_it = any(each.whole for each in requirements)
-        waiting = _only_deletes(plan)
-        if all_of_it:
-            waiting = plan if asked else _without_deletes(plan)
-        approved = state.plans.get(waiting.id)
-        agreed = bool(approved and approved.approved_by and approved.digest == waiting.digest)
-        waits = bool(requirements) and not agreed and not (request and request.force)
-        if waits:
-            await self._block(context, waiting, list(requirements), reporter)
-        window = window_state(sync.windows or (), now)
-        if not (request or (automatic and window.open)):
-            if not agreed:
-                return
-            plan = waiting
-        elif all_of_it:
-            plan = waiting if not waits else replace(plan, steps=())
-        elif waits or not (asked or agreed):
-            plan = _without_deletes(plan)
-        if plan:
+        decision = decide_sync(plan, requirements, terms, state.plans)
+        if decision.waiting is not None:
+            await self._block(context, decision.waiting, requirements, reporter)
+        if decision.now is None:
+            return
+        if decision.now:
             self._begin(context, source, reporter)
-            if request is None and not agreed:
-                state.count_unapproved(unapproved_changes_of(plan, extent.declared, now))
-            await self._apply(context, plan, observed, reporter)
-        if agreed and approved is not None:
-            state.put_plan(approved, done=True)
+            if decision.unapproved:
+                done = unapproved_changes_of(decision.now, _declared_objects(context), now)
+                state.count_unapproved(done)
+            await self._apply(context, decision.now, observed, reporter)
+        if decision.approval is not None:
+            state.put_plan(decision.approval, done=True)
         # While some of a commit waits it is not applied whole: its history stays in question.
-        if full and not waits and self._is_complete(context):
+        if full and decision.waiting is None and self._is_complete(context):
             self._finish(context, reporter)
+
+    def _requirements(
+        self, context: ApplicationContext, source: SourceState, plan: SyncPlan, terms: SyncTerms
+    ) -> tuple[ApprovalRequirement, ...]:
+        """Ask the guards about a plan."""
+        sync = context.application.spec.sync
+        extent = SyncExtent(
+            inventory=len(context.state.inventory),
+            declared=_declared_objects(context),
+            lately=context.state.unapproved,
+            by_itself=terms.automatic and not terms.requested,
+            acting=terms.automatic or terms.requested,
+        )
+        return approvals_for_sync(
+            plan,
+            extent,
+            guard=sync.guard if sync else None,
+            ancestry=source.ancestry,
+            now=self.clock.now(),
+        )
 
     def plan(
         self,
@@ -204,14 +190,17 @@ class Syncer:
         self._drop_plans(context)
         context.poller.hasten()
 
-    async def _drop_void_approvals(
-        self, context: ApplicationContext, reporter: PassReporter
+    async def _drop_void_decisions(
+        self, context: ApplicationContext, terms: SyncTerms, reporter: PassReporter
     ) -> None:
-        """Take back the approvals of who may not approve any more."""
+        """Take back approvals of who may not approve any more, and rejections once a person asks
+        for what was rejected."""
         for pending in list(context.state.plans.values()):
             if pending.approved_by and not self.still_allowed(pending.approved_by):
                 await reporter.tell(facts.PlanApprovalExpired(plan=pending))
                 context.state.put_plan(replace(pending, approved_by="", comment=""))
+            elif pending.rejected_by and terms.requested:
+                context.state.put_plan(replace(pending, rejected_by="", comment=""))
 
     def _drop_plans(self, context: ApplicationContext) -> None:
         """Put away plans that nobody has to decide about any more."""
@@ -222,7 +211,7 @@ class Syncer:
         self,
         context: ApplicationContext,
         plan: SyncPlan,
-        requirements: list[ApprovalRequirement],
+        requirements: Sequence[ApprovalRequirement],
         reporter: PassReporter,
     ) -> None:
         """Keep a plan for a person. Told once."""
@@ -281,6 +270,18 @@ class Syncer:
             )
 
 
+def _terms_of(context: ApplicationContext, now: datetime) -> SyncTerms:
+    sync, request = context.application.spec.sync or SyncSpec(), context.current_request
+    return SyncTerms(
+        requested=request is not None,
+        forced=request is not None and request.force,
+        automatic=bool(sync.automatic),
+        window_open=window_state(sync.windows or (), now).open,
+        prunes=bool(sync.prune) or bool(request and request.prune),
+        allow_empty=bool(sync.allow_empty),
+    )
+
+
 def _declared_objects(context: ApplicationContext) -> Sequence[DeclaredObject]:
     assert context.desired is not None  # noqa: S101  # it was looked at
     return context.desired.rendered.objects
@@ -302,12 +303,3 @@ def _claimed_elsewhere(
         other_claim = context.other_claim(ref)
         if other_claim is not None and (other_claim.declares or not forced):
             yield ref, other_claim.message
-
-
-def _without_deletes(plan: SyncPlan) -> SyncPlan:
-    steps = tuple(step for step in plan.steps if step.action is not Action.DELETE)
-    return replace(plan, steps=steps)
-
-
-def _only_deletes(plan: SyncPlan) -> SyncPlan:
-    return replace(plan, steps=tuple(s for s in plan.steps if s.action is Action.DELETE))

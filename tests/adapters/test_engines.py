@@ -132,7 +132,7 @@ def test_nobody_there_is_asked_once() -> None:
 def test_a_change_of_adapters_is_sent_as_json_and_a_refusal_is_told(peer: Peer) -> None:
     peer.answers["/lora-adapters"] = (200, b'{"success":true}')
 
-    async def send(path: str) -> str:
+    async def send(path: str) -> str | None:
         client = EngineClient(address_rule=None)
         try:
             return await client.send(
@@ -141,7 +141,7 @@ def test_a_change_of_adapters_is_sent_as_json_and_a_refusal_is_told(peer: Peer) 
         finally:
             await client.aclose()
 
-    assert asyncio.run(send("/lora-adapters")) == ""
+    assert asyncio.run(send("/lora-adapters")) is None
     assert json.loads(peer.seen[0][2]) == [{"id": 0, "scale": 1.0}]
     assert asyncio.run(send("/absent")) == "POST /absent: it answered with 404."
 

@@ -28,7 +28,8 @@ class FakeEngine:
     loaded: str = "a" * 64
     """Ollama's digests of the weights, on the disk and in memory."""
     runtime_updates: bool = True
-    """False answers 404 to changes of adapters, as vLLM does by default."""
+    """False refuses changes of adapters, as vLLM does by default."""
+    refusal: str = "POST /v1/load_lora_adapter: it answered with 404."
 
     def get(self, endpoint: EngineEndpoint) -> Any:  # Any: JSON
         match endpoint:
@@ -67,7 +68,7 @@ class FakeEngine:
             case _:
                 raise AssertionError(endpoint)
 
-    def post(self, request: AdapterRequest) -> str:
+    def post(self, request: AdapterRequest) -> str | None:
         body: Any = request.body
         if request.path == "/lora-adapters":
             # Those that are left out of the list are set to 0.
@@ -75,12 +76,12 @@ class FakeEngine:
             for place, path in enumerate(self.adapters):
                 self.adapters[path] = given.get(place, 0.0)
         elif not self.runtime_updates:
-            return f"POST {request.path}: it answered with 404."
+            return self.refusal
         elif request.path.endswith("/load_lora_adapter"):
             self.adapters[body["lora_name"]] = body["lora_path"]
         elif request.path.endswith("/unload_lora_adapter"):
             del self.adapters[body["lora_name"]]
-        return ""
+        return None
 
 
 class FakeEngines:
@@ -104,7 +105,7 @@ class FakeEngines:
         }
         return read_report(backend, bodies)
 
-    async def send(self, url: str, request: AdapterRequest) -> str:
+    async def send(self, url: str, request: AdapterRequest) -> str | None:
         self.sent.append(request)
         found = self.at[url]
         return f"it {found}." if isinstance(found, str) else found.post(request)

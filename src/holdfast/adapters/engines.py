@@ -63,7 +63,7 @@ class EngineClient:
             responses = {query.endpoint: missing for query in backend.queries}
         return read_report(backend, responses)
 
-    async def send(self, url: str, request: AdapterRequest) -> str:
+    async def send(self, url: str, request: AdapterRequest) -> str | None:
         """Send one change of its adapters; see the port."""
         async with self._turn:
             response = await self._client.send(
@@ -72,7 +72,7 @@ class EngineClient:
         if isinstance(response, NoResponse):
             return f"POST {request.path}: it {response.reason}."
         if response.status // 100 == 2:
-            return ""
+            return None
         return f"POST {request.path}: it answered with {_described(response)}."
 
     async def aclose(self) -> None:

@@ -98,8 +98,11 @@ class EngineApi(Protocol):
         Never raises: what was not told is in the report, with the reason.
         """
 
-    async def send(self, url: str, request: AdapterRequest) -> str:
-        """Send one change of its adapters; returns why the engine did not take it, or nothing."""
+    async def send(self, url: str, request: AdapterRequest) -> str | None:
+        """Send one change of its adapters.
+
+        Returns why the engine did not take it, and None where it did.
+        """
 
 
 class ControlTarget(Target, Protocol):

@@ -13,8 +13,15 @@ from tests.support.operator_world import NAME, OperatorWorld, OperatorWorlds
 from holdfast.adapters.memory.kube import MemoryKube, custom_kind
 from holdfast.core.errors import PermissionDenied
 from holdfast.core.service.facts import ChildrenDrifted, DriftHealed, RuntimeDrifted
+from holdfast.reconcile.service.messages import describe_not_asked, describe_obstacle
 from holdfast.reconcile.service.reconciler import ServiceReconciler
-from holdfast.reconcile.service.runtime import RuntimeMonitor
+from holdfast.reconcile.service.runtime import (
+    NotAsked,
+    NotAskedReason,
+    ObstacleKind,
+    RuntimeMonitor,
+    RuntimeObstacle,
+)
 from holdfast.reconcile.service.status import ServiceResult
 
 SQL = "/lora/sql.gguf"
@@ -105,6 +112,10 @@ class RuntimeWorld:
         self.world.clock.time += timedelta(seconds=60)
         self.world.run(self.monitor.ask(self.world.service()))
         return self.world.reconcile()
+
+    def obstacles(self) -> list[ObstacleKind]:
+        """What keeps what its pods serve otherwise from being put back."""
+        return [each.kind for each in self.monitor.findings(self.world.service()).obstacles]
 
     def verified(self) -> tuple[str, str]:
         return self.world.condition("RuntimeVerified")
@@ -200,6 +211,7 @@ def test_a_suspended_service_is_asked_and_left(runtime: RuntimeWorld) -> None:
     assert runtime.engines.sent == []
     assert runtime.verified() == ("False", "RuntimeDrift")
     assert "since the service is suspended" in runtime.world.says("RuntimeVerified")
+    assert runtime.obstacles() == [ObstacleKind.SUSPENDED]
 
 
 def test_adapters_of_vllm_are_loaded_and_unloaded_where_it_allows(runtime: RuntimeWorld) -> None:
@@ -233,6 +245,24 @@ def test_where_the_engine_refuses_the_pod_is_restarted_once(runtime: RuntimeWorl
     result = runtime.ask()
     assert runtime.verified() == ("True", "AsDeclared")
     assert [each for each in result.facts if isinstance(each, DriftHealed)]
+
+
+def test_an_engine_that_refuses_without_a_word_has_refused(runtime: RuntimeWorld) -> None:
+    """Whether it took a change is no matter of how much it says about it."""
+    runtime.declare(VLLM)
+    engine = FakeEngine(model="org/base", names=[NAME, "org/base"], refusal="",
+                        adapters={"extra": "/lora/extra"}, runtime_updates=False)  # fmt: skip
+    runtime.add_pod(engine)
+    runtime.ask()
+    assert [each.path for each in runtime.engines.sent] == ["/v1/unload_lora_adapter"]
+    assert runtime.obstacles() == [ObstacleKind.NEVER_RIGHT]
+
+
+def test_whatever_is_left_or_not_asked_has_a_sentence() -> None:
+    obstacles = [RuntimeObstacle(kind=kind, error="It said no.") for kind in ObstacleKind]
+    asked = [NotAsked(reason=reason, backend="own", error="No.") for reason in NotAskedReason]
+    said = [*map(describe_obstacle, obstacles), *map(describe_not_asked, asked)]
+    assert len(set(said)) == len(ObstacleKind) + len(NotAskedReason)
 
 
 NODES = {"nodes": 2, "modelRef": "org/base", "replicas": 1}
@@ -276,6 +306,7 @@ def test_a_leader_is_never_restarted_as_its_whole_group_would_be(groups: Runtime
         groups.ask()
     assert groups.pods() == [pod]
     assert "all pods of its group" in groups.world.says("RuntimeVerified")
+    assert groups.obstacles() == [ObstacleKind.WHOLE_GROUP]
     assert groups.world.condition("DriftDetected") == ("True", "RuntimeDrift")
 
 
@@ -327,6 +358,7 @@ def test_a_restart_that_did_not_help_is_not_repeated(runtime: RuntimeWorld) -> N
         runtime.ask()
     assert len(runtime.pods()) == 2
     assert "the new one serves the same" in runtime.world.says("RuntimeVerified")
+    assert runtime.obstacles() == [ObstacleKind.RESTART_USELESS]
     assert runtime.world.condition("Ready") == ("False", "Drifted")
 
 
@@ -341,6 +373,7 @@ def test_a_pod_never_seen_right_is_not_restarted(runtime: RuntimeWorld) -> None:
         runtime.ask()
     assert len(runtime.pods()) == 1
     assert "No pod has been seen to serve it as declared" in runtime.world.says("RuntimeVerified")
+    assert runtime.obstacles() == [ObstacleKind.NEVER_RIGHT]
 
 
 def test_who_keeps_scaling_an_adapter_is_left_for_a_while(runtime: RuntimeWorld) -> None:
@@ -355,6 +388,7 @@ def test_who_keeps_scaling_an_adapter_is_left_for_a_while(runtime: RuntimeWorld)
     runtime.world.reconcile()
     assert engine.adapters == {SQL: 0.5}
     assert "so it is left until" in runtime.world.says("RuntimeVerified")
+    assert runtime.obstacles() == [ObstacleKind.FIGHT]
     assert len(runtime.pods()) == 1
     runtime.world.clock.time += timedelta(minutes=11)
     runtime.ask()

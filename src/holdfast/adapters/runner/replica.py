@@ -523,7 +523,7 @@ class Replica:
             if wrong == {"adapters"} and not isinstance(report.adapters, Unreported):
                 requests = adapter_requests(backend, declared.adapters or (), report.adapters)
             for request in requests or ():
-                if await engines.send(self.url, request):
+                if await engines.send(self.url, request) is not None:
                     break
             comparisons = compare_runtime(declared, await engines.report(self.url, backend))
             if differing_fields(comparisons):

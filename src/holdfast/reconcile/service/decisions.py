@@ -90,6 +90,12 @@ class ChildDecision:
         return pending_fields(self.diff) if self.diff else ()
 
     @property
+    def delegated(self) -> tuple[FieldDrift, ...]:
+        """What differs and is left to an autoscaler or its like."""
+        fields = self.diff.field_drifts if self.diff else ()
+        return tuple(each for each in fields if each.field_class is FieldClass.DELEGATED)
+
+    @property
     def has_moved(self) -> bool:
         """True when it is not as it was applied last: changed, deleted, or its record wiped."""
         wiped = self.diff is not None and self.diff.state is ObjectState.WIPED

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import assert_never
 
 from holdfast.core.cost import Cost, describe_cost
 from holdfast.core.drift import Cause, DriftedField
@@ -14,7 +15,6 @@ from holdfast.core.engine_report import RuntimeDifference
 from holdfast.core.live import Writer
 from holdfast.core.object_plan import ObjectStep
 from holdfast.core.object_ref import ObjectRef
-from holdfast.core.ownership.delegated import FieldClass
 from holdfast.core.ownership.managed_fields import MERGED_MANAGER, UNTRACKED_MANAGER
 from holdfast.core.ownership.signals import FieldDrift
 from holdfast.core.plan import StepPlan
@@ -28,7 +28,13 @@ from holdfast.core.text_style import escape_unprintable
 from holdfast.core.tree import show_path
 from holdfast.reconcile.service.decisions import ChildDecision
 from holdfast.reconcile.service.observe import OPERATOR_MANAGER, PodReport, controller_of
-from holdfast.reconcile.service.runtime import RuntimeFindings
+from holdfast.reconcile.service.runtime import (
+    NotAsked,
+    NotAskedReason,
+    ObstacleKind,
+    RuntimeFindings,
+    RuntimeObstacle,
+)
 
 _MAX_FIELDS = 5
 """Fields named in one sentence."""
@@ -123,13 +129,8 @@ def describe_delegated(children: Iterable[ChildDecision]) -> str:
     """Which fields differ that are left to an autoscaler or its like, and who wrote them."""
     sentences = []
     for each in children:
-        lent = [
-            found
-            for found in (each.diff.field_drifts if each.diff else ())
-            if found.field_class is FieldClass.DELEGATED
-        ]
         by_writer: dict[str, list[str]] = {}
-        for found in lent:
+        for found in each.delegated:
             by_writer.setdefault(writer_name(found.writer), []).append(_path(found))
         sentences += [
             f"{name} sets {_join_paths(paths)} of {each.ref.kind} {each.ref.name}."
@@ -254,14 +255,55 @@ def runtime_drifts(
 
 def describe_unverified(findings: RuntimeFindings) -> str:
     """Say what pods did not tell, each reason once, of the first three."""
-    if findings.unknown:
-        return truncate(findings.unknown)
+    if findings.not_asked is not None:
+        return truncate(describe_not_asked(findings.not_asked))
     by_reason: dict[str, list[str]] = {}
     for pod, verdict in findings.unknown_fields:
         by_reason.setdefault(verdict.reason, []).append(f"{verdict.field} of {pod}")
     shown = [f"{_join_paths(fields)}: {why}" for why, fields in by_reason.items()]
     more = f" And {len(shown) - 3} more." if len(shown) > 3 else ""
     return truncate(f"Unknown is {' '.join(shown[:3])}{more}")
+
+
+def describe_not_asked(not_asked: NotAsked) -> str:
+    """Say why nothing is known of what pods serve."""
+    match not_asked.reason:
+        case NotAskedReason.NOT_YET:
+            return "Its pods have not been asked yet."
+        case NotAskedReason.NO_QUESTIONS:
+            return f"Nobody knows how to ask a {not_asked.backend} engine what it serves."
+        case NotAskedReason.UNLISTED:
+            return f"Its pods could not be listed: {not_asked.error}"
+        case NotAskedReason.NONE_READY:
+            return "No pod of its own is ready to be asked."
+        case _:
+            assert_never(not_asked.reason)
+
+
+_OBSTACLES = {
+    ObstacleKind.POLICY: "It is left, as onDrift says.",
+    ObstacleKind.UNKNOWN_FIELDS: "It is left, since the spec has fields that this version does not "
+    "know.",
+    ObstacleKind.SUSPENDED: "It is left, since the service is suspended.",
+    ObstacleKind.FIGHT: "It came back after each of several times that it was put back, so it is "
+    "left until {until}.",
+    ObstacleKind.RESTARTING: "It waits until the pod that is being restarted is there again.",
+    ObstacleKind.RESTART_USELESS: "A pod was restarted because of it, and the new one serves the "
+    "same, so no other is. Compare what is declared with what the engine says.",
+    ObstacleKind.NEVER_RIGHT: "No pod has been seen to serve it as declared, so it is not known "
+    "that a restart would help, and none is made. Delete the pod to try.",
+    ObstacleKind.ROLLOUT: "It waits until the rollout is over.",
+    ObstacleKind.WHOLE_GROUP: "With it all pods of its group would start anew, so it is not "
+    "restarted. Delete the pod to do so.",
+    ObstacleKind.DELETE_FAILED: "The pod could not be deleted: {error}",
+}
+
+
+def describe_obstacle(obstacle: RuntimeObstacle) -> str:
+    """Say why what a pod serves otherwise is left."""
+    until = _stamp(obstacle.until) if obstacle.until is not None else ""
+    left = _OBSTACLES[obstacle.kind].format(until=until, error=obstacle.error)
+    return f"{obstacle.engine_said} {left}".strip()
 
 
 def runtime_plan_lines(differences: Iterable[RuntimeDifference]) -> tuple[str, ...]:

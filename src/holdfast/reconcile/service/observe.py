@@ -362,6 +362,7 @@ def answering_template(item: Fields) -> Fields | None:
 def pod_security_refusal(rollouts: Iterable[RolloutStatus | None]) -> str | None:
     """Say why the namespace takes no pods of a Deployment, and what to set; None when it does."""
     for each in rollouts:
+        # The Deployment's reason is FailedCreate, whatever the cause: only the server's words tell.
         if each is None or not each.stuck or "violates PodSecurity" not in each.stuck:
             continue
         hint = "Change what it names in podTemplate, or the label of the namespace."

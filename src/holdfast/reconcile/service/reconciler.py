@@ -85,7 +85,12 @@ from holdfast.reconcile.service.observe import (
     unready_for,
     version_of,
 )
-from holdfast.reconcile.service.runtime import NOT_ASKED, RuntimeFindings, RuntimeMonitor
+from holdfast.reconcile.service.runtime import (
+    NOT_ASKED,
+    ObstacleKind,
+    RuntimeFindings,
+    RuntimeMonitor,
+)
 from holdfast.reconcile.service.status import (
     ServiceResult,
     StatusInputs,
@@ -502,13 +507,11 @@ class ServiceReconciler:
             for role in _DEPLOYMENTS
             if (template := answering_template(desired.get(role, {}))) is not None
         }
-        held = ""
+        held = None
         if action is not DecisionAction.HEAL:
-            held = "It is left, as onDrift says."
-            if unknown:
-                held = "It is left, since the spec has fields that this version does not know."
+            held = ObstacleKind.UNKNOWN_FIELDS if unknown else ObstacleKind.POLICY
         elif state.suspension is not None:
-            held = "It is left, since the service is suspended."
+            held = ObstacleKind.SUSPENDED
         self._runtime.expect(service, templates, held=held)
         if state.runtime is NOT_ASKED:
             state.runtime = self._runtime.findings(service)

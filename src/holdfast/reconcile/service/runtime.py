@@ -18,6 +18,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from enum import StrEnum
 from typing import TypeAlias
 
 from holdfast.core.backends import DEFAULT_BACKEND, POD_PORT, BackendProfile, backend_profile
@@ -57,14 +58,68 @@ ListPods: TypeAlias = Callable[[InferenceService], Awaitable[Sequence[Fields]]]
 """Gives the pods of a service. Raises HoldfastError where they could not be read."""
 
 
+class ObstacleKind(StrEnum):
+    """What keeps a difference from being put back."""
+
+    POLICY = "policy"
+    UNKNOWN_FIELDS = "unknown-fields"
+    """The spec has fields of a later version."""
+    SUSPENDED = "suspended"
+    FIGHT = "fight"
+    """It came back after each of several times that it was put back."""
+    RESTARTING = "restarting"
+    """Another pod is being restarted."""
+    RESTART_USELESS = "restart-useless"
+    """The pod that came in the place of one that was restarted serves the same."""
+    NEVER_RIGHT = "never-right"
+    """No pod of this declaration has been seen to serve it as declared."""
+    ROLLOUT = "rollout"
+    WHOLE_GROUP = "whole-group"
+    """All pods of several nodes would start anew."""
+    DELETE_FAILED = "delete-failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeObstacle:
+    """Why what a pod serves otherwise is left for now."""
+
+    kind: ObstacleKind
+    until: datetime | None = None
+    """Of a fight."""
+    engine_said: str = ""
+    """Why adapters could not be put back through the engine, where that was tried first."""
+    error: str = ""
+    """Why the pod could not be deleted."""
+
+
+class NotAskedReason(StrEnum):
+    """Why nothing is known of any pod."""
+
+    NOT_YET = "not-yet"
+    NO_QUESTIONS = "no-questions"
+    """Nobody knows how to ask an engine of this kind."""
+    UNLISTED = "unlisted"
+    """The pods could not be listed."""
+    NONE_READY = "none-ready"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotAsked:
+    """Why nothing is known of any pod, with what the sentence about it names."""
+
+    reason: NotAskedReason
+    backend: str = ""
+    error: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodFinding:
     """What one pod serves, field by field."""
 
     pod: str
     comparisons: tuple[FieldComparison, ...]
-    left: str = ""
-    """Why what differs is not being put back; empty where it is, or nothing differs."""
+    obstacle: RuntimeObstacle | None = None
+    """Why what differs is not being put back; None where it is, or nothing differs."""
 
     @property
     def differences(self) -> tuple[RuntimeDifference, ...]:
@@ -77,8 +132,8 @@ class RuntimeFindings:
     """What is known of the pods of one service."""
 
     pods: tuple[PodFinding, ...] = ()
-    unknown: str = ""
-    """Why nothing is known of any pod."""
+    not_asked: NotAsked | None = None
+    """Why nothing is known of any pod; None where something is."""
     healed: tuple[RuntimeDifference, ...] = ()
     """What was put back last."""
     heals: int = 0
@@ -92,9 +147,10 @@ class RuntimeFindings:
         return tuple(each for pod in self.pods for each in pod.differences)
 
     @property
-    def left(self) -> tuple[str, ...]:
+    def obstacles(self) -> tuple[RuntimeObstacle, ...]:
         """Why some of that is not being put back, each reason once."""
-        return tuple(dict.fromkeys(each.left for each in self.pods if each.left))
+        found = (each.obstacle for each in self.pods)
+        return tuple(dict.fromkeys(each for each in found if each is not None))
 
     @property
     def unknown_fields(self) -> tuple[tuple[str, FieldComparison], ...]:
@@ -107,7 +163,7 @@ class RuntimeFindings:
         )
 
 
-NOT_ASKED = RuntimeFindings(unknown="Its pods have not been asked yet.")
+NOT_ASKED = RuntimeFindings(not_asked=NotAsked(reason=NotAskedReason.NOT_YET))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +215,7 @@ class _Watched:
     service: InferenceService
     backend: BackendProfile
     variants: dict[str, _Variant] = field(default_factory=dict)
-    held: str = ""
+    held: ObstacleKind | None = None
     findings: RuntimeFindings = NOT_ASKED
     due: float = 0.0
     task: asyncio.Task[None] | None = None
@@ -193,11 +249,15 @@ class RuntimeMonitor:
         self._watched: dict[tuple[str, str], _Watched] = {}
 
     def expect(
-        self, service: InferenceService, templates: Mapping[str, Fields], *, held: str = ""
+        self,
+        service: InferenceService,
+        templates: Mapping[str, Fields],
+        *,
+        held: ObstacleKind | None,
     ) -> None:
         """Say what the pods of each variant were told to serve.
 
-        `held` says why what differs is not to be put back; it is where that is empty.
+        `held` says why what differs is not to be put back; it is where that is None.
         """
         key = (service.namespace, service.name)
         watched = self._watched.get(key)
@@ -222,8 +282,8 @@ class RuntimeMonitor:
             watched.useless = {each for each in watched.useless if each[0] in kept}
         if not watched.backend.queries:
             name = service.spec.backend or DEFAULT_BACKEND
-            why = f"Nobody knows how to ask a {name} engine what it serves."
-            watched.findings = RuntimeFindings(unknown=why)
+            why = NotAsked(reason=NotAskedReason.NO_QUESTIONS, backend=name)
+            watched.findings = RuntimeFindings(not_asked=why)
 
     def forget(self, namespace: str, name: str) -> None:
         """Ask no more about a service that is gone."""
@@ -286,7 +346,8 @@ class RuntimeMonitor:
         try:
             pods = await self._list_pods(watched.service)
         except HoldfastError as error:
-            return replace(kept, unknown=f"Its pods could not be listed: {error.happened}")
+            why = NotAsked(reason=NotAskedReason.UNLISTED, error=error.happened)
+            return replace(kept, not_asked=why)
         ready = [pod for pod in pods if _is_ready(pod) and _belongs(pod, watched.service)]
         asked = await asyncio.gather(*(self._ask_pod(watched, pod) for pod in ready))
         healed: list[RuntimeDifference] = []
@@ -302,11 +363,11 @@ class RuntimeMonitor:
         if healed:
             kept = replace(kept, healed=tuple(healed), heals=kept.heals + 1)
         if not found:
-            return replace(kept, unknown="No pod of its own is ready to be asked.")
+            return replace(kept, not_asked=NotAsked(reason=NotAskedReason.NONE_READY))
         weights = {each.weights for each in asked if each.role == PRIMARY}
         return replace(
             kept,
-            unknown="",
+            not_asked=None,
             pods=tuple(sorted(found, key=lambda each: each.pod)),
             weights=tuple(sorted(weights, key=str)),
         )
@@ -346,27 +407,24 @@ class RuntimeMonitor:
     ) -> PodFinding:
         if not asked.differing or asked.variant is None:
             return PodFinding(pod=asked.pod, comparisons=asked.comparisons)
-        if watched.held:
-            return PodFinding(pod=asked.pod, comparisons=asked.comparisons, left=watched.held)
+        if watched.held is not None:
+            return _left(asked, RuntimeObstacle(kind=watched.held))
         fields = {root_field(each.field) for each in asked.differing}
         until = self._fight_until(watched, asked.role, fields)
         if until is not None:
-            left = (
-                f"It came back after each of several times that it was put back, so it is left"
-                f" until {until:%Y-%m-%dT%H:%M:%SZ}."
-            )
-            return PodFinding(pod=asked.pod, comparisons=asked.comparisons, left=left)
-        refused = ""
+            return _left(asked, RuntimeObstacle(kind=ObstacleKind.FIGHT, until=until))
+        engine_said = ""
         if fields == {"adapters"}:
             before = PodFinding(pod=asked.pod, comparisons=asked.comparisons).differences
-            asked, refused = await self._send_adapters(watched, asked)
+            asked, engine_said = await self._send_adapters(watched, asked)
             if not asked.differing:
                 self._count_round(watched, asked.role, fields)
                 healed += before
                 return PodFinding(pod=asked.pod, comparisons=asked.comparisons)
-        left = await self._restart(watched, asked, every, fields)
-        left = f"{refused} {left}".strip() if left else ""
-        return PodFinding(pod=asked.pod, comparisons=asked.comparisons, left=left)
+        obstacle = await self._restart(watched, asked, every, fields)
+        if obstacle is not None:
+            obstacle = replace(obstacle, engine_said=engine_said)
+        return _left(asked, obstacle)
 
     async def _send_adapters(self, watched: _Watched, asked: _AskedPod) -> tuple[_AskedPod, str]:
         """Put adapters back through the engine; ask again; say what it refused."""
@@ -378,7 +436,8 @@ class RuntimeMonitor:
         if requests is None:
             return asked, "The engine cannot load or unload these adapters while it runs."
         for request in requests:
-            if refused := await self._engines.send(asked.url, request):
+            refused = await self._engines.send(asked.url, request)
+            if refused is not None:
                 return await self._ask_engine(watched, asked), refused
         return await self._ask_engine(watched, asked), ""
 
@@ -388,38 +447,20 @@ class RuntimeMonitor:
         asked: _AskedPod,
         every: Sequence[_AskedPod],
         fields: set[str],
-    ) -> str:
+    ) -> RuntimeObstacle | None:
         """Delete the pod, so that another one starts; says why where that is not done."""
         assert asked.variant is not None  # noqa: S101  # asked by the caller
-        if watched.restart is not None:
-            if watched.restart.uid == asked.uid:
-                return ""
-            return "It waits until the pod that is being restarted is there again."
-        keys = {(asked.variant.digest, each) for each in fields}
-        if keys & watched.useless:
-            return (
-                "A pod was restarted because of it, and the new one serves the same, so no other"
-                " is. Compare what is declared with what the engine says."
-            )
-        if not keys <= watched.proven:
-            return (
-                "No pod has been seen to serve it as declared, so it is not known that a restart"
-                " would help, and none is made. Delete the pod to try."
-            )
-        if any(each.variant is None for each in every):
-            return "It waits until the rollout is over."
-        if watched.service.spec.multi_node:
-            return (
-                "With it all pods of its group would start anew, so it is not restarted. Delete the"
-                " pod to do so."
-            )
+        if watched.restart is not None and watched.restart.uid == asked.uid:
+            return None
+        if (kind := _restart_obstacle(watched, asked.variant, every, fields)) is not None:
+            return RuntimeObstacle(kind=kind)
         ref = ObjectRef(
             api_version="v1", kind="Pod", namespace=watched.service.namespace, name=asked.pod
         )
         try:
             await self._client.delete(ref, uid=asked.uid)
         except HoldfastError as error:
-            return f"The pod could not be deleted: {error.happened}"
+            return RuntimeObstacle(kind=ObstacleKind.DELETE_FAILED, error=error.happened)
         self._count_round(watched, asked.role, fields)
         watched.restart = _Restart(
             uid=asked.uid,
@@ -428,7 +469,7 @@ class RuntimeMonitor:
             digest=asked.variant.digest,
             differences=PodFinding(pod=asked.pod, comparisons=asked.comparisons).differences,
         )
-        return ""
+        return None
 
     def _follow_restart(
         self,
@@ -472,6 +513,28 @@ class RuntimeMonitor:
         labels = ",".join(f"{name}={value}" for name, value in selector(service.name).items())
         scope = Scope(api_version="v1", kind="Pod", namespace=service.namespace, labels=labels)
         return (await self._client.list(scope)).items
+
+
+def _left(asked: _AskedPod, obstacle: RuntimeObstacle | None) -> PodFinding:
+    return PodFinding(pod=asked.pod, comparisons=asked.comparisons, obstacle=obstacle)
+
+
+def _restart_obstacle(
+    watched: _Watched, variant: _Variant, every: Sequence[_AskedPod], fields: set[str]
+) -> ObstacleKind | None:
+    """Why a pod is not to be restarted now; None where it is."""
+    if watched.restart is not None:
+        return ObstacleKind.RESTARTING
+    keys = {(variant.digest, each) for each in fields}
+    if keys & watched.useless:
+        return ObstacleKind.RESTART_USELESS
+    if not keys <= watched.proven:
+        return ObstacleKind.NEVER_RIGHT
+    if any(each.variant is None for each in every):
+        return ObstacleKind.ROLLOUT
+    if watched.service.spec.multi_node:
+        return ObstacleKind.WHOLE_GROUP
+    return None
 
 
 def _read_variant(

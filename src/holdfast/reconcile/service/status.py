@@ -54,6 +54,8 @@ from holdfast.reconcile.service.messages import (
     describe_drifts,
     describe_fights,
     describe_foreign,
+    describe_not_asked,
+    describe_obstacle,
     describe_pods,
     describe_postponed,
     describe_unknown_fields,
@@ -180,7 +182,7 @@ class StatusInputs:
     def served_otherwise(self) -> tuple[RuntimeDifference, ...]:
         """What pods serve otherwise than declared, and goes on to be served so."""
         found = self.runtime
-        if found is None or (self.policy is OnDrift.RECONCILE and not found.left):
+        if found is None or (self.policy is OnDrift.RECONCILE and not found.obstacles):
             return ()
         return found.differences
 
@@ -255,8 +257,8 @@ def _add_weights(inputs: StatusInputs, resolved: ModelStatus) -> ModelStatus:
     if not profile.tells_digest or runtime is None:
         return resolved
     digests = [each for each in runtime.weights if each is not None]
-    if runtime.unknown:
-        return replace(resolved, unknown=runtime.unknown)
+    if runtime.not_asked is not None:
+        return replace(resolved, unknown=describe_not_asked(runtime.not_asked))
     if len(digests) > 1:
         return replace(resolved, unknown=f"Its pods have different weights: {', '.join(digests)}.")
     if None in runtime.weights or not digests:
@@ -509,8 +511,8 @@ def _up_to_date(inputs: StatusInputs) -> ConditionReport:
         drift = describe_drift(left)
         message = f"Everything declared is in place, but for what onDrift: ignore leaves. {drift}"
         return _report("UpToDate", TRUE, "DriftIgnored", truncate(message))
-    lent = describe_delegated(inputs.children)
-    if lent:
+    if any(each.delegated for each in inputs.children):
+        lent = describe_delegated(inputs.children)
         message = f"Everything declared is in place, but for what is left to others. {lent}"
         return _report("UpToDate", TRUE, "Delegated", truncate(message))
     return _report("UpToDate", TRUE, "AsDeclared", "Everything declared is in place.")
@@ -657,8 +659,8 @@ def _runtime(inputs: StatusInputs) -> list[ConditionReport]:
         message = truncate(f"{_describe_served(inputs)} {_runtime_follows(inputs)}")
         drift = ConditionReason.RUNTIME
         return [_report("RuntimeVerified", FALSE, drift, message, found.differences)]
-    if found.unknown or found.unknown_fields:
-        why = "NotAsked" if found.unknown else "Unreported"
+    if found.not_asked is not None or found.unknown_fields:
+        why = "NotAsked" if found.not_asked is not None else "Unreported"
         return [_report("RuntimeVerified", UNKNOWN, why, describe_unverified(found))]
     fields = dict.fromkeys(each.field for pod in found.pods for each in pod.comparisons)
     served = f"{_pods(len(found.pods))} serving what is declared: {', '.join(fields)}."
@@ -672,8 +674,8 @@ def _describe_served(inputs: StatusInputs) -> str:
 
 def _runtime_follows(inputs: StatusInputs) -> str:
     if inputs.policy is OnDrift.RECONCILE:
-        left = inputs.runtime.left if inputs.runtime else ()
-        return " ".join(left) or "It is being put back."
+        obstacles = inputs.runtime.obstacles if inputs.runtime else ()
+        return " ".join(map(describe_obstacle, obstacles)) or "It is being put back."
     if inputs.policy is OnDrift.IGNORE:
         return "It is left, as onDrift: ignore says."
     return _LEFT[inputs.policy][1]

@@ -30,8 +30,9 @@ from holdfast.reconcile.kube import (
     WatchEvent,
     ref_of,
 )
-from holdfast.reconcile.service.drains import EndedPods
-from holdfast.reconcile.service.flaps import FlapLog
+from holdfast.reconcile.ports import EngineApi
+from holdfast.reconcile.service.model_head import HubApi
+from holdfast.reconcile.service.monitors import build_monitors
 from holdfast.reconcile.service.reconciler import ServiceReconciler
 from holdfast.reconcile.service.status import ServiceResult
 from holdfast.wire.inference_service_v1alpha1 import service_from_json
@@ -181,17 +182,29 @@ class OperatorWorld:
         self.plays = plays
         self.clock = ManualClock()
         self.metrics = metrics
+        self.engines: EngineApi | None = None
+        """What pods are asked with from the next start on; nobody asks them without."""
+        self.hub: HubApi | None = None
+        self.hubs: tuple[str, ...] = ()
+        self.wanted: list[str] = []
+        """The services that a monitor asked a pass for."""
         self.restart(gateway)
 
     def pod_seen(self, old: dict[str, Any] | None, new: dict[str, Any] | None) -> None:
         """Tell the operator of a pod of the service, as its watch of pods would."""
-        self.flaps.pod_changed(self.namespace, NAME, old, new)
-        self.ended_pods.pod_changed(self.namespace, NAME, old, new)
+        self.monitors.pod_changed(self.namespace, NAME, old, new, restarted=False)
 
     def restart(self, gateway: Gateway | None = None, *, prometheus: str | None = None) -> None:
         """Go on with another reconciler, which remembers nothing."""
-        self.flaps = FlapLog(self.clock, again=lambda *_: None)
-        self.ended_pods = EndedPods(again=lambda *_: None)
+        self.monitors = build_monitors(
+            self.client,
+            self.clock,
+            lambda namespace, name: self.wanted.append(name),
+            chance=lambda: 0.5,
+            engines=self.engines,
+            hub=self.hub,
+            hubs=self.hubs,
+        )
         self.reconciler = ServiceReconciler(
             self.client,
             clock=self.clock,
@@ -200,8 +213,7 @@ class OperatorWorld:
             metrics=self.metrics,
             downloader=DOWNLOADER,
             prometheus=prometheus,
-            flaps=self.flaps,
-            ended_pods=self.ended_pods,
+            monitors=self.monitors,
         )
 
     def run(self, call: Coroutine[Any, Any, T]) -> T:

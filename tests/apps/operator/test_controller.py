@@ -12,9 +12,8 @@ from tests.adapters.kubernetes.harness import eventually
 from tests.support.inference_services import document
 
 from holdfast.adapters.clock import SystemClock
-from holdfast.adapters.kubernetes.events import EventRecorder
 from holdfast.adapters.kubernetes.objects import ObjectKey
-from holdfast.apps.operator.controller import OperatorController, make_queue
+from holdfast.apps.operator.build import build_operator
 from holdfast.apps.operator.metrics import OperatorMetrics
 from holdfast.apps.operator.settings import OperatorSettings
 from holdfast.core.errors import ApiError, PermissionDenied, TargetUnavailable, ValidationError
@@ -113,19 +112,19 @@ class Loop:
         async def post(event: dict[str, Any]) -> None:
             self.events.append(event)
 
-        self.recorder = EventRecorder(
-            post, clock=clock, reporter="r", instance="i", count=lambda outcome: None
-        )
-        self.controller = OperatorController(
-            services=(self.copy,),  # type: ignore[arg-type]
-            reconciler=self.passes,
-            recorder=self.recorder,
-            queue=make_queue(clock, lambda: 0.5, self.metrics),
-            clock=clock,
-            metrics=self.metrics,
+        operator = build_operator(
+            self.client,  # type: ignore[arg-type]
             settings=OperatorSettings(**{"resync": 3600.0, **settings}),
-            latest=lambda service: service,
+            services=(self.copy,),  # type: ignore[arg-type]
+            post_event=post,
+            clock=clock,
+            chance=lambda: 0.5,
+            key=b"k",
+            metrics=self.metrics,
+            instance="i",
+            reconciler=self.passes,
         )
+        self.controller, self.recorder = operator.controller, operator.recorder
 
     def figure(self, name: str) -> float:
         lines = generate_latest(self.metrics.registry).decode().splitlines()

@@ -12,7 +12,6 @@ import pytest
 from tests.reconcile.service.test_model_cache import CACHED, served
 from tests.support.inference_services import COMMIT, DIGEST, document
 from tests.support.operator_world import (
-    DOWNLOADER,
     NAME,
     ManualClock,
     OperatorWorld,
@@ -24,7 +23,6 @@ from holdfast.core.service.facts import ModelMoved
 from holdfast.core.service.model_head import HeadQuestion, HubHead, HubProblem
 from holdfast.core.service.spec import ModelStatus
 from holdfast.reconcile.service.model_head import ModelHeadMonitor
-from holdfast.reconcile.service.reconciler import ServiceReconciler
 from holdfast.reconcile.service.status import ServiceResult
 from holdfast.wire.inference_service_v1alpha1 import service_from_json
 
@@ -52,27 +50,13 @@ class HeadWorld:
     def __init__(self, world: OperatorWorld) -> None:
         self.world = world
         self.hub = FakeHub()
-        self.hubs: tuple[str, ...] = (DEFAULT_HUB,)
-        self.wanted: list[str] = []
+        world.hubs = (DEFAULT_HUB,)
         self.restart()
 
     def restart(self, *, asks: bool = True) -> None:
         """Another operator process, which remembers nothing."""
-        world = self.world
-        self.monitor = ModelHeadMonitor(
-            self.hub,
-            hubs=self.hubs,
-            clock=world.clock,
-            random=lambda: 0.5,
-            again=lambda service: self.wanted.append(service.name),
-        )
-        world.reconciler = ServiceReconciler(
-            world.client,
-            clock=world.clock,
-            key=b"k",
-            model_heads=self.monitor if asks else None,
-            downloader=DOWNLOADER,
-        )
+        self.world.hub = self.hub if asks else None
+        self.world.restart()
 
     def declare(self, spec: dict[str, Any]) -> None:
         self.world.declare(spec)
@@ -83,6 +67,11 @@ class HeadWorld:
         self.hub.answer = answer or self.hub.answer
         self.world.run(self.monitor.ask(self.world.service()))
         return self.world.reconcile()
+
+    @property
+    def monitor(self) -> ModelHeadMonitor:
+        assert self.world.monitors.model_heads is not None
+        return self.world.monitors.model_heads
 
     @property
     def model(self) -> ModelStatus:
@@ -130,9 +119,9 @@ def test_a_head_that_moved_is_reported_and_restarts_nothing(heads: HeadWorld) ->
 def test_it_is_told_once_and_written_once(heads: HeadWorld) -> None:
     heads.declare(PINNED)
     heads.ask(HubHead(commit=NEXT, has_pin=True))
-    heads.wanted.clear()
+    heads.world.wanted.clear()
     assert told(heads.ask()) == [] and heads.world.client.writes == []
-    assert heads.wanted == []
+    assert heads.world.wanted == []
     heads.restart()
     result = heads.world.reconcile()
     assert (told(result), heads.world.client.writes) == ([], [])
@@ -222,7 +211,7 @@ def test_only_hubs_that_the_operator_was_told_of_are_asked(heads: HeadWorld) -> 
     assert f"may ask {MIRROR}. Start it with --model-hub" in heads.world.says("ModelMoved")
     heads.ask()
     assert heads.hub.questions == []
-    heads.hubs = (DEFAULT_HUB, MIRROR)
+    heads.world.hubs = (DEFAULT_HUB, MIRROR)
     heads.restart()
     heads.world.reconcile()
     heads.ask()
@@ -282,7 +271,7 @@ async def test_one_question_is_asked_for_all_who_have_it_calmly_and_with_back_of
         hubs=[DEFAULT_HUB],
         clock=clock,
         random=lambda: 0.5,
-        again=lambda service: wanted.append(service.name),
+        again=lambda namespace, name: wanted.append(name),
     )
     names = [f"chat-{number}" for number in range(3)]
     for name in names:

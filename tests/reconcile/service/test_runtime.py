@@ -14,12 +14,10 @@ from holdfast.adapters.memory.kube import MemoryKube, custom_kind
 from holdfast.core.errors import PermissionDenied
 from holdfast.core.service.facts import ChildrenDrifted, DriftHealed, RuntimeDrifted
 from holdfast.reconcile.service.messages import describe_not_asked, describe_obstacle
-from holdfast.reconcile.service.reconciler import ServiceReconciler
 from holdfast.reconcile.service.runtime import (
     NotAsked,
     NotAskedReason,
     ObstacleKind,
-    RuntimeMonitor,
     RuntimeObstacle,
 )
 from holdfast.reconcile.service.status import ServiceResult
@@ -46,23 +44,15 @@ class RuntimeWorld:
 
     def __init__(self, world: OperatorWorld) -> None:
         self.world = world
-        self.engines = FakeEngines()
-        self.wanted: list[str] = []
+        self.engines = world.engines = FakeEngines()
         self._made = 0
         self.restart()
 
     def restart(self) -> None:
         """Another operator process, which remembers nothing."""
-        world = self.world
-        self.monitor = RuntimeMonitor(
-            self.engines,
-            world.client,
-            clock=world.clock,
-            again=lambda service: self.wanted.append(service.name),
-        )
-        world.reconciler = ServiceReconciler(
-            world.client, clock=world.clock, key=b"k", runtime=self.monitor
-        )
+        self.world.restart()
+        assert self.world.monitors.runtime is not None
+        self.monitor = self.world.monitors.runtime
 
     def declare(self, spec: dict[str, Any]) -> None:
         self.world.declare(spec)

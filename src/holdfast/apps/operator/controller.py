@@ -19,8 +19,10 @@ from holdfast.apps.operator.metrics import OperatorMetrics
 from holdfast.apps.operator.settings import OperatorSettings
 from holdfast.apps.operator.watches import (
     child_changed,
+    pod_restarted,
     service_changed,
     service_of_child,
+    service_of_pod,
     service_scaled_by,
     status_changed,
 )
@@ -31,14 +33,12 @@ from holdfast.core.service.facts import ServiceFact
 from holdfast.core.service.spec import API_VERSION, KIND, InferenceService, InferenceServiceSpec
 from holdfast.reconcile.ports import Clock
 from holdfast.reconcile.service.messages import note_of
+from holdfast.reconcile.service.monitors import ServiceMonitors
 from holdfast.reconcile.service.status import ServiceResult
 from holdfast.wire.inference_service_v1alpha1 import service_from_json, status_from_json
 
 DEBOUNCE = 0.1
 """Seconds in which the reports of one rollout are taken together."""
-MAX_BACKOFF = 60.0
-"""Seconds between two passes over a service that keeps failing. A refusal too: a policy of the
-cluster's own may go at any time, and no event tells."""
 
 
 class ReconcilesServices(Protocol):
@@ -54,17 +54,6 @@ class ReconcilesServices(Protocol):
         """Give what a pass that failed has to say, once."""
 
 
-def make_queue(
-    clock: Clock, chance: Callable[[], float], metrics: OperatorMetrics
-) -> WorkQueue[ObjectKey]:
-    """Make the queue of services that need a pass."""
-    queue: WorkQueue[ObjectKey] = WorkQueue(
-        clock=clock, chance=chance, longest=MAX_BACKOFF, meter=metrics
-    )
-    metrics.watch_depth(lambda: float(len(queue)))
-    return queue
-
-
 class OperatorController:
     """Makes passes from when it is elected until it is stopped."""
 
@@ -78,6 +67,7 @@ class OperatorController:
         clock: Clock,
         metrics: OperatorMetrics,
         settings: OperatorSettings,
+        monitors: ServiceMonitors,
         latest: Callable[[InferenceService], InferenceService],
     ) -> None:
         self._services = services
@@ -86,6 +76,7 @@ class OperatorController:
         self._clock = clock
         self._metrics = metrics
         self._settings = settings
+        self._monitors = monitors
         self._latest = latest
         """Gives a service the status that it is about to have."""
         self.queue = queue
@@ -110,6 +101,9 @@ class OperatorController:
 
     def on_service(self, old: Object | None, new: Object | None) -> None:
         """Queue a service that is new, gone, or has another spec. A new status is our own."""
+        if new is None and old is not None:
+            gone = object_key(old)
+            self._monitors.forget(gone.namespace, gone.name)
         item = new or old
         if item is not None and (old is None or new is None or service_changed(old, new)):
             self.queue.add(object_key(item), urgent=self._has_synced)
@@ -125,6 +119,13 @@ class OperatorController:
             owner = service_of_child(item) if item is not None else None
             if owner is not None:
                 self._add_owner(*owner, gone=new is None)
+
+    def on_pod(self, old: Object | None, new: Object | None) -> None:
+        """Tell the monitors of a pod of a service. They ask for a pass where one is needed."""
+        key = service_of_pod(new or old or {"metadata": {}})
+        if key is not None:
+            restarted = pod_restarted(old, new)
+            self._monitors.pod_changed(key.namespace, key.name, old, new, restarted=restarted)
 
     def on_autoscaler(self, old: Object | None, new: Object | None) -> None:
         """Queue the service of an autoscaler: a child of ours, or one that targets a child."""

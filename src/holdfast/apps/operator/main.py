@@ -23,16 +23,14 @@ from holdfast.adapters.hub_heads import HubClient
 from holdfast.adapters.kubernetes.api import KubeApi
 from holdfast.adapters.kubernetes.cached_client import CachedKubeClient
 from holdfast.adapters.kubernetes.connection import KubeConnection
-from holdfast.adapters.kubernetes.events import EventRecorder
 from holdfast.adapters.kubernetes.informer import Informer
 from holdfast.adapters.kubernetes.kubeconfig import load_config
-from holdfast.adapters.kubernetes.objects import Object, ObjectKey, object_key
 from holdfast.adapters.prometheus import PrometheusSource
 from holdfast.apps.operator import logs
-from holdfast.apps.operator.controller import OperatorController, make_queue
+from holdfast.apps.operator.build import build_operator
+from holdfast.apps.operator.controller import OperatorController
 from holdfast.apps.operator.metrics import OperatorMetrics
 from holdfast.apps.operator.settings import OperatorSettings
-from holdfast.apps.operator.status_writer import DeferredStatusWriter
 from holdfast.apps.operator.watches import (
     AUTOSCALERS,
     INFERENCE_SERVICES,
@@ -41,9 +39,7 @@ from holdfast.apps.operator.watches import (
     autoscalers_in,
     make_informers,
     make_pod_informers,
-    pod_restarted,
     pods_in,
-    service_of_pod,
 )
 from holdfast.apps.runtime.probes import measure_loop_lag, serve_probes
 from holdfast.apps.runtime.process import (
@@ -56,15 +52,8 @@ from holdfast.apps.runtime.process import (
 from holdfast.core.errors import HoldfastError, TargetUnavailable
 from holdfast.core.ownership.canonical import value_at
 from holdfast.core.quantity import format_seconds
-from holdfast.core.service.facts import ROUTINE_EVENTS
 from holdfast.reconcile.kube import KubeClient, ObjectRef
-from holdfast.reconcile.ports import MetricSource
-from holdfast.reconcile.service.drains import EndedPods
-from holdfast.reconcile.service.flaps import FlapLog
-from holdfast.reconcile.service.model_head import ModelHeadMonitor
 from holdfast.reconcile.service.observe import OPERATOR_MANAGER
-from holdfast.reconcile.service.reconciler import DirectStatusWriter, ServiceReconciler
-from holdfast.reconcile.service.runtime import RuntimeMonitor
 from holdfast.version import __version__
 
 _FLUSH_TIMEOUT = 2.0
@@ -134,70 +123,34 @@ class Operator:
         stack.push_async_callback(self._tasks.cancel)
         self._informers = tuple(make_informers(work, settings))
         self._pods = tuple(make_pod_informers(work, settings))
-        queue = make_queue(clock, random.random, metrics)
-        recorder = EventRecorder(
-            events.create,
-            clock=clock,
-            reporter=REPORTER,
-            instance=self._identity,
-            count=lambda outcome: metrics.events.labels(outcome).inc(),
-            busy=lambda: not queue.idle,
-            routine=ROUTINE_EVENTS,
-        )
         work.may_write = lambda: False
         client = CachedKubeClient(work, self._informers)
-        engines = EngineClient(address_rule=pod_address_problem)
+        engines, hub = EngineClient(address_rule=pod_address_problem), HubClient()
         stack.push_async_callback(engines.aclose)
-        runtime = RuntimeMonitor(
-            engines,
-            client,
-            clock=clock,
-            again=lambda service: queue.add(
-                ObjectKey(namespace=service.namespace, name=service.name), urgent=True
-            ),
-            list_pods=pods_in(self._pods),
-        )
-        flaps = FlapLog(
-            clock,
-            again=lambda namespace, name: queue.add(ObjectKey(namespace=namespace, name=name)),
-        )
-        ended = EndedPods(
-            again=lambda namespace, name: queue.add(ObjectKey(namespace=namespace, name=name)),
-        )
-        hub = HubClient()
         stack.push_async_callback(hub.aclose)
-        heads = ModelHeadMonitor(
-            hub,
-            hubs=settings.model_hubs,
-            clock=clock,
-            random=random.random,
-            again=lambda service: queue.add(
-                ObjectKey(namespace=service.namespace, name=service.name)
-            ),
-        )
-        statuses = DeferredStatusWriter(
-            DirectStatusWriter(client),
-            clock=clock,
-            busy=lambda: not queue.idle,
-            again=queue.add_after,
-        )
-        controller = OperatorController(
-            services=self._informers_of(INFERENCE_SERVICES.kind),
-            reconciler=self._reconciler(
-                client, statuses, source, runtime, flaps, ended, heads, await find_own_image(work)
-            ),
-            recorder=recorder,
-            queue=queue,
-            clock=clock,
-            metrics=metrics,
+        operator = build_operator(
+            client,
             settings=settings,
-            latest=statuses.latest,
+            services=self._informers_of(INFERENCE_SERVICES.kind),
+            post_event=events.create,
+            clock=clock,
+            chance=random.random,
+            key=secrets.token_bytes(32),
+            metrics=metrics,
+            instance=self._identity,
+            autoscalers=autoscalers_in(self._informers_of(AUTOSCALERS.kind)),
+            list_pods=pods_in(self._pods),
+            engines=engines,
+            hub=hub,
+            metric_source=source,
+            own_image=await find_own_image(work),
         )
-        self._watch(controller, runtime, flaps, ended, heads)
+        controller, recorder = operator.controller, operator.recorder
+        self._watch(controller)
         for informer in (*self._informers, *self._pods):
             self._tasks.start(informer.run())
         self._tasks.start(recorder.run())
-        self._tasks.start(statuses.run())
+        self._tasks.start(operator.statuses.run())
         self._tasks.start(measure_loop_lag(metrics.lag.observe))
         url = await stack.enter_async_context(
             serve_probes(
@@ -219,26 +172,13 @@ class Operator:
         logs.event("synced", objects=sum(map(len, self._informers)))
         gc.freeze()  # what was loaded stays; the collector need not look at it again
 
-        async def work_as_leader() -> None:
-            asking = [
-                asyncio.create_task(runtime.run(), name="runtime monitor"),
-                asyncio.create_task(heads.run(), name="model head monitor"),
-            ]
-            try:
-                await controller.run()
-            finally:
-                for task in asking:
-                    task.cancel()
-                await asyncio.gather(*asking, return_exceptions=True)
-            await statuses.flush()
-
         def end() -> bool:
             logs.event("stopping")
             controller.workers.stop()
             return controller.workers.running
 
         turn = lead(
-            work_as_leader,
+            operator.work,
             api=lease,
             config=config,
             settings=settings,
@@ -255,66 +195,13 @@ class Operator:
         logs.event("stopped")
         return 1 if settings.once and controller.failed else 0
 
-    def _reconciler(
-        self,
-        client: CachedKubeClient,
-        statuses: DeferredStatusWriter,
-        metrics: MetricSource | None,
-        runtime: RuntimeMonitor,
-        flaps: FlapLog,
-        ended: EndedPods,
-        heads: ModelHeadMonitor,
-        own_image: str | None,
-    ) -> ServiceReconciler:
-        once = self._settings.once
-        return ServiceReconciler(
-            client,
-            clock=self._clock,
-            key=secrets.token_bytes(32),
-            gateway=self._settings.gateway,
-            metrics=metrics,
-            status_writer=statuses,
-            autoscalers=autoscalers_in(self._informers_of(AUTOSCALERS.kind)),
-            runtime=None if once else runtime,
-            flaps=flaps,
-            ended_pods=ended,
-            model_heads=heads if self._settings.model_heads and not once else None,
-            downloader=self._settings.downloader_image or own_image,
-            prometheus=self._settings.prometheus,
-        )
-
-    def _watch(
-        self,
-        controller: OperatorController,
-        runtime: RuntimeMonitor,
-        flaps: FlapLog,
-        ended: EndedPods,
-        heads: ModelHeadMonitor,
-    ) -> None:
-        def on_pod(old: Object | None, new: Object | None) -> None:
-            key = service_of_pod(new or old or {"metadata": {}})
-            if key is None:
-                return
-            flaps.pod_changed(key.namespace, key.name, old, new)
-            ended.pod_changed(key.namespace, key.name, old, new)
-            if pod_restarted(old, new):
-                runtime.pod_changed(key.namespace, key.name)
-
-        def on_service(old: Object | None, new: Object | None) -> None:
-            if new is None and old is not None:
-                key = object_key(old)
-                runtime.forget(key.namespace, key.name)
-                flaps.forget(key.namespace, key.name)
-                ended.forget(key.namespace, key.name)
-                heads.forget(key.namespace, key.name)
-
+    def _watch(self, controller: OperatorController) -> None:
         for informer in self._pods:
-            informer.add_handler(on_pod)
+            informer.add_handler(controller.on_pod)
         for informer in self._informers:
             kind = informer.scope.resource.kind
             if kind == INFERENCE_SERVICES.kind:
                 informer.add_handler(controller.on_service)
-                informer.add_handler(on_service)
                 informer.add_handler(self._metrics.watch_drift)
             elif kind == AUTOSCALERS.kind:
                 informer.add_handler(controller.on_autoscaler)

@@ -4,7 +4,8 @@ Start at `reconciler.py`, which is the pass. `observe.py` reads the children, `t
 the canary, `decisions.py` puts each child to the one `decide`, `apply.py` writes. `status.py` makes
 the conditions and the facts of what changed; `messages.py` has the sentences.
 
-Beside the passes, `runtime.py` asks pods what they serve, `model_cache.py` has models downloaded,
-`model_head.py` asks hubs whether a branch moved on, `flaps.py` remembers pods that come and go, and
-`drains.py` those that were stopped without waiting.
+Beside the passes are the monitors, which `monitors.py` puts together: `runtime.py` asks pods what
+they serve, `model_head.py` asks hubs whether a branch moved on, `flaps.py` remembers pods that come
+and go, and `drains.py` those that were stopped without waiting. `model_cache.py` has models
+downloaded.
 """

@@ -54,7 +54,7 @@ class _Asked:
 
     question: HeadQuestion
     due: float
-    services: dict[tuple[str, str], InferenceService] = field(default_factory=dict)
+    services: set[tuple[str, str]] = field(default_factory=set)
     head: ModelHead
     answered_at: float | None = None
     failures: int = 0
@@ -72,10 +72,10 @@ class ModelHeadMonitor:
         hubs: Collection[str],
         clock: Clock,
         random: Callable[[], float],
-        again: Callable[[InferenceService], None],
+        again: Callable[[str, str], None],
     ) -> None:
-        """`hubs` are the addresses that may be asked. `again` asks for a pass over a service of
-        whose model something new is known."""
+        """`hubs` are the addresses that may be asked. `again` asks for a pass over the service of
+        that namespace and name, of whose model something new is known."""
         self._hub = hub
         self._hubs = tuple(each.rstrip("/") for each in hubs)
         self._clock = clock
@@ -102,7 +102,7 @@ class ModelHeadMonitor:
                 due=self._clock.monotonic() + self._random() * _SPREAD,
                 head=ModelHead(branch=question.branch),
             )
-        asked.services[key] = service
+        asked.services.add(key)
         self._questions[key] = question
         return asked.head
 
@@ -113,7 +113,7 @@ class ModelHeadMonitor:
         asked = self._asked.get(question) if question is not None else None
         if asked is None:
             return
-        asked.services.pop(key, None)
+        asked.services.discard(key)
         if not asked.services:
             del self._asked[asked.question]
             if asked.task is not None:
@@ -166,8 +166,8 @@ class ModelHeadMonitor:
                 asked.head = _unknown(asked.question, answer)
         asked.due = now + pause * (0.9 + 0.2 * self._random())
         if asked.head != before:
-            for service in list(asked.services.values()):
-                self._again(service)
+            for namespace, name in sorted(asked.services):
+                self._again(namespace, name)
 
 
 def _unknown(question: HeadQuestion, problem: HubProblem) -> ModelHead:

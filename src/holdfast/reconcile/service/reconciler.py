@@ -62,11 +62,10 @@ from holdfast.reconcile.service.apply import (
     settle_replicas,
 )
 from holdfast.reconcile.service.decisions import ChildDecision, Suspension
-from holdfast.reconcile.service.drains import EndedPods, find_failed_drains
-from holdfast.reconcile.service.flaps import FlapLog
+from holdfast.reconcile.service.drains import find_failed_drains
 from holdfast.reconcile.service.messages import describe_drift, note_of, runtime_drifts
 from holdfast.reconcile.service.model_cache import advance_cache, delete_downloads
-from holdfast.reconcile.service.model_head import ModelHeadMonitor
+from holdfast.reconcile.service.monitors import NO_MONITORS, ServiceMonitors
 from holdfast.reconcile.service.observe import (
     NO_POD_PROBLEMS,
     OPERATOR_MANAGER,
@@ -85,12 +84,7 @@ from holdfast.reconcile.service.observe import (
     unready_for,
     version_of,
 )
-from holdfast.reconcile.service.runtime import (
-    NOT_ASKED,
-    ObstacleKind,
-    RuntimeFindings,
-    RuntimeMonitor,
-)
+from holdfast.reconcile.service.runtime import NOT_ASKED, ObstacleKind, RuntimeFindings
 from holdfast.reconcile.service.status import (
     ServiceResult,
     StatusInputs,
@@ -185,18 +179,13 @@ class ServiceReconciler:
         metrics: MetricSource | None = None,
         status_writer: StatusWriter | None = None,
         autoscalers: FindAutoscalers | None = None,
-        runtime: RuntimeMonitor | None = None,
-        flaps: FlapLog | None = None,
-        ended_pods: EndedPods | None = None,
-        model_heads: ModelHeadMonitor | None = None,
+        monitors: ServiceMonitors = NO_MONITORS,
         downloader: str | None = None,
         prometheus: str | None = None,
     ) -> None:
-        """Without `runtime` nobody asks what pods serve, and the status does not speak of it; nor
-        without `model_heads` of the branches that models are from.
+        """Of what no monitor looks at, the status does not speak: what pods serve, the branches
+        that models are from, pods that do not stay ready, and those stopped without waiting.
 
-        Without `flaps` a pod that does not stay ready is not told of while it is ready, and
-        without `ended_pods` none that was stopped without waiting.
         `downloader` is the image that has `holdfast models`, for services with a cache.
         """
         self._downloader = downloader
@@ -206,10 +195,7 @@ class ServiceReconciler:
         self._metrics = metrics
         self._status_writer = status_writer or DirectStatusWriter(client)
         self._autoscalers = autoscalers
-        self._runtime = runtime
-        self._flaps = flaps
-        self._ended_pods = ended_pods
-        self._model_heads = model_heads
+        self._monitors = monitors
         self._prometheus = prometheus
         """The address that KEDA is given to ask for metrics of pods."""
         self._resource_manager = ResourceManager(
@@ -230,14 +216,7 @@ class ServiceReconciler:
             # Children go by their owner references, and nothing is kept outside the cluster, so
             # there is nothing that a finalizer could have to wait for.
             self._memories.pop(_key(service), None)
-            if self._runtime is not None:
-                self._runtime.forget(service.namespace, service.name)
-            if self._flaps is not None:
-                self._flaps.forget(service.namespace, service.name)
-            if self._ended_pods is not None:
-                self._ended_pods.forget(service.namespace, service.name)
-            if self._model_heads is not None:
-                self._model_heads.forget(service.namespace, service.name)
+            self._monitors.forget(service.namespace, service.name)
             return ServiceResult(status=service.status or InferenceServiceStatus())
         memory = self._recall(service)
         try:
@@ -257,11 +236,11 @@ class ServiceReconciler:
         missing = observed.unread.get(ChildRole.PRIMARY)
         if service.uid and isinstance(missing, KindNotServed):
             return await self._refuse_multi_node(service)
-        runtime = self._runtime.findings(service) if self._runtime else None
-        flaps = self._flaps.find(service.namespace, service.name) if self._flaps else ()
-        head = self._model_heads.follow(service) if self._model_heads else None
-        key = (service.namespace, service.name)
-        ended = self._ended_pods.take(*key) if self._ended_pods else ()
+        monitors, key = self._monitors, (service.namespace, service.name)
+        runtime = monitors.runtime.findings(service) if monitors.runtime else None
+        flaps = monitors.flaps.find(*key) if monitors.flaps else ()
+        head = monitors.model_heads.follow(service) if monitors.model_heads else None
+        ended = monitors.ended_pods.take(*key) if monitors.ended_pods else ()
         state_hash = _state_hash(observed, runtime, flaps, head)
         if state_hash is not None and memory.settled == state_hash and not ended:
             return ServiceResult(status=service.status or InferenceServiceStatus())
@@ -495,7 +474,8 @@ class ServiceReconciler:
 
     def _expect_runtime(self, state: PassState, desired: dict[ChildRole, Fields]) -> None:
         """Hand over what the pods of each variant are told to serve."""
-        if self._runtime is None:
+        monitor = self._monitors.runtime
+        if monitor is None:
             return
         service = state.service
         unknown = bool(service.unknown)
@@ -512,9 +492,9 @@ class ServiceReconciler:
             held = ObstacleKind.UNKNOWN_FIELDS if unknown else ObstacleKind.POLICY
         elif state.suspension is not None:
             held = ObstacleKind.SUSPENDED
-        self._runtime.expect(service, templates, held=held)
+        monitor.expect(service, templates, held=held)
         if state.runtime is NOT_ASKED:
-            state.runtime = self._runtime.findings(service)
+            state.runtime = monitor.findings(service)
 
     async def _decide(
         self, state: PassState, desired: dict[ChildRole, Fields], held: frozenset[ChildRole]
@@ -711,8 +691,8 @@ class ServiceReconciler:
             moved = (before and before.status) != (after and after.status)
             wait = 0.0 if moved else (state.idle.recheck_at - now).total_seconds()
             times.append(max(_REQUEUE_SOON, wait))
-        if state.flaps and self._flaps is not None:
-            quiet = self._flaps.next_end(state.service.namespace, state.service.name)
+        if state.flaps and self._monitors.flaps is not None:
+            quiet = self._monitors.flaps.next_end(state.service.namespace, state.service.name)
             times.append(_REQUEUE_SOON + (quiet or 0.0))
         unready = unready_for(state.service, state.own, now)
         if unready is not None:

@@ -237,10 +237,11 @@ class RuntimeMonitor:
         client: KubeClient,
         *,
         clock: Clock,
-        again: Callable[[InferenceService], None],
+        again: Callable[[str, str], None],
         list_pods: ListPods | None = None,
     ) -> None:
-        """`again` asks for a pass over a service of which something new is known."""
+        """`again` asks for a pass over the service of that namespace and name, of which something
+        new is known."""
         self._engines = engines
         self._client = client
         self._clock = clock
@@ -339,7 +340,7 @@ class RuntimeMonitor:
         before = watched.findings
         watched.findings = await self._find(watched)
         if watched.findings != before:
-            self._again(watched.service)
+            self._again(watched.service.namespace, watched.service.name)
 
     async def _find(self, watched: _Watched) -> RuntimeFindings:
         kept = replace(NOT_ASKED, healed=watched.findings.healed, heals=watched.findings.heals)

@@ -135,6 +135,7 @@ def test_equal_means_equal_in_value_and_in_kind(left: Tree, right: Tree, equal: 
         ({"resources": {"memory": "1Gi"}}, {"resources": {"memory": "1024Mi", "cpu": "1"}}),
         ({"health": {"interval": "1m"}}, {"health": {"interval": 60}}),
         ({"health": {"interval": 0.5}}, {"health": {"interval": "500ms"}}),
+        ({"cache": {"size": "50Gi"}}, {"cache": {"size": "51200Mi"}}),
         ({"rollout": {"drain_timeout": "90s"}}, {"rollout": {"drain_timeout": "1m30s"}}),
         ({"command": "a --x 1"}, {"command": "a --x=1"}),
         ({"canary": {"command": "a --x 1 --y"}}, {"canary": {"command": "a --y --x=1"}}),

@@ -34,7 +34,7 @@ class Rules:
 
 _OPAQUE = Rules()
 WORKLOAD_RULES = Rules(
-    quantities=frozenset({"cpu", "memory", "gpu_memory"}),
+    quantities=frozenset({"cpu", "memory", "gpu_memory", "size"}),
     durations=frozenset({"interval", "timeout", "startup", "drain_timeout", "idle_after"}),
     commands=frozenset({"command"}),
     exclusive=frozenset({"env", "secrets", "config", "canary", "suspend", "pod_template"}),

@@ -20,6 +20,7 @@ from holdfast.core.ownership.object_diff import ObjectDiff, ObjectState
 from holdfast.core.ownership.signals import Declaration, FieldDrift
 from holdfast.core.plan import Action, StepPlan
 from holdfast.core.policy import Circumstances, Decision, DecisionAction, Policy, Reason, decide
+from holdfast.core.quantity import parse_quantity
 from holdfast.core.tree import Fields, show_path
 from holdfast.reconcile.kube import ObjectRef
 from holdfast.reconcile.objects.resource_manager import WriteResult
@@ -29,7 +30,8 @@ _WHOLE_OBJECT = ("", "")
 """A deletion: all of the object, by somebody who left no trace."""
 _OWNERSHIP_RECORD = ("metadata.managedFields", "")
 """The record of ownership, by somebody who wiped themselves off it, too."""
-_LEFT_ON_PURPOSE = (Reason.POLICY, Reason.UNKNOWN_FIELDS, Reason.HELD)
+_LEFT_ON_PURPOSE = (Reason.POLICY, Reason.UNKNOWN_FIELDS, Reason.HELD, Reason.UNHEALABLE)
+_STORAGE_PATH = ("spec", "resources", "requests", "storage")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +119,8 @@ class ChildDecision:
 
     @property
     def leaves_drift(self) -> bool:
-        """True when drift stays because the policy, or a field that is not known, says so."""
+        """True when drift stays: by the policy, for a field that is not known, or as no write can
+        end it."""
         match self.action:
             case DecisionAction.REPORT | DecisionAction.PLAN | DecisionAction.UPDATE_AROUND_DRIFT:
                 return True
@@ -188,13 +191,16 @@ def decide_present(
         pending=bool(pending_fields(diff)),
         unknown_fields=unknown_fields,
         altered=bool(diff.altered) and not diff.healable and not wiped,
+        unhealable=child.role is ChildRole.MODEL_CLAIM and _is_larger(diff),
     )
     decision = decide(situation, policy, circumstances)
     if suspension is not None and decision.action.writes:
         held = replace(circumstances, held=True, held_until=suspension.until)
         return replace(child, diff=diff, decision=decide(situation, policy, held))
     child = replace(child, diff=diff, decision=decision)
-    if situation is not Situation.DRIFTED or policy is not Policy.HEAL or circumstances.altered:
+    if situation is not Situation.DRIFTED or policy is not Policy.HEAL:
+        return child
+    if circumstances.altered or circumstances.unhealable:
         return child
     waits = [(field, _next_heal(_change_of(field), heals, now)) for field in diff.drifted]
     contested = tuple(field for field, until in waits if until is not None)
@@ -236,6 +242,16 @@ def pending_fields(diff: ObjectDiff) -> tuple[FieldDrift, ...]:
         for field in diff.field_drifts
         if field.pending and field.field_class is FieldClass.OWNED
     )
+
+
+def _is_larger(diff: ObjectDiff) -> bool:
+    """True for a claim that somebody made larger: the API server lets none become smaller."""
+    for field in diff.drifted:
+        desired, live = field.change.desired, field.change.live
+        if field.change.path == _STORAGE_PATH and desired is not None and live is not None:
+            declared, there = parse_quantity(str(desired)), parse_quantity(str(live))
+            return declared is not None and there is not None and there > declared
+    return False
 
 
 def _change_of(field: FieldDrift) -> tuple[str, str]:

@@ -42,6 +42,10 @@ _WIDTH = 80
 PUT_BACK = "It was put back."
 RECREATED = "It was created again."
 LEFT_SUSPENDED = "It is left while the service is suspended."
+LEFT_LARGER = (
+    "It is left, since a claim cannot be made smaller: declare that size in cache, or delete the"
+    " claim, after which the models are downloaded again."
+)
 MAX_MESSAGE = 1024
 """What an event's message may have at the most."""
 

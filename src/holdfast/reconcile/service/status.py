@@ -43,6 +43,7 @@ from holdfast.core.service.split import SplitMode, TrafficSplit, route_accepted
 from holdfast.core.tree import Fields
 from holdfast.reconcile.service.decisions import ChildDecision, make_dry_run_plan
 from holdfast.reconcile.service.messages import (
+    LEFT_LARGER,
     LEFT_SUSPENDED,
     PUT_BACK,
     RECREATED,
@@ -494,6 +495,10 @@ def _up_to_date(inputs: StatusInputs) -> ConditionReport:
     if any(each.reason is Reason.HELD for each in left):
         message = f"{describe_drift(left)} {LEFT_SUSPENDED}"
         return _report("UpToDate", FALSE, ConditionReason.DRIFTED, message)
+    larger = [each for each in left if each.reason is Reason.UNHEALABLE]
+    if larger:
+        message = truncate(f"{describe_drift(larger)} {LEFT_LARGER}")
+        return _report("UpToDate", FALSE, ConditionReason.DRIFTED, message)
     if left and policy in _LEFT:
         message = f"{describe_drift(left)} {_LEFT[policy][1]}"
         return _report("UpToDate", FALSE, ConditionReason.DRIFTED, message)
@@ -721,6 +726,10 @@ def _object_drift(inputs: StatusInputs) -> ConditionReport:
         return _report_drift(TRUE, ConditionReason.LEFT, _drifts(drifted), LEFT_SUSPENDED)
     if drifted and policy is OnDrift.IGNORE:
         return _report("DriftDetected", FALSE, "Ignored", describe_drift(drifted))
+    larger = [each for each in drifted if each.reason is Reason.UNHEALABLE]
+    drifted = [each for each in drifted if each not in larger]
+    if larger and not drifted:
+        return _report_drift(TRUE, ConditionReason.LEFT, _drifts(larger), LEFT_LARGER)
     if drifted and policy is OnDrift.RECONCILE:
         if any(each.error for each in drifted):
             follows = "It could not be put back yet."

@@ -51,6 +51,7 @@ A control token (`ik_sdk_…`) belongs to one project and has some of the scopes
 A data key (`ik_live_…`) belongs to one workload, or opens every workload of its project.
 Both are sent as `Authorization: Bearer …` and in no other form.
 Where a control token is asked for, a browser may bring the cookie of a session instead (see [sign in](../how-to/sign-in.md)). It counts where there is no `Authorization` header, and only for what our own page asks: a request that says by `Sec-Fetch-Site` or `Origin` that it comes from elsewhere is refused with `cross_site`, and one that changes something needs the header `Holdfast-CSRF: 1` too.
+`GET …/drift` answers `{{"drifts": […], "next": "…", "total": n}}`, newest first, and takes `state` (`open` or `all`), `slug`, and `type`, `q`, `cause`, `writer`, `group`, `limit` and `cursor` as [the lists of applications](http-applications.md#lists-of-drifts) do; with `group=cause` each group names its `workloads`. Every drift has `links`, with its `page` where the base URL is set.
 A person with rights in several projects, asking by a workload's id at a server over a cluster, names the project with `Holdfast-Project`.
 
 `GET /api/openid/{{id}}/callback` ends at the page: at `next`, or at `/ui/login#error=CODE` with `login_expired`, `login_refused`, `identity_refused`, `issuer_unavailable` or `no_access`.

@@ -17,7 +17,7 @@ The rest, by what it is about:
   `backends` is the table of inference servers, `engine_report` compares what one says it serves.
 - objects of a cluster: `object_ref`, `object_plan`, `json_patch`; `node_health` and `capacity` read
   nodes, `cost` and `object_cost` say what a step does to pods that answer.
-- the past: `ledger`, `facts`, `fight`.
+- the past: `ledger`, `facts`, `fight`; `drift_list` searches, groups and pages drifts.
 - people and addresses: `people`, `tokens`, `page_links`, `address_reach`.
 - names and shapes: `names` says what a name may be, `tree` what JSON and YAML are made of.
 - text: `show` renders plans, `text_style` makes text safe; `align` and `glob` compare and match in

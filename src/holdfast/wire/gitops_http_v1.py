@@ -331,6 +331,7 @@ class ApplicationDriftListForm(msgspec.Struct, kw_only=True):
     """Drifts of applications, newest first: of their page as much as every controller tells."""
 
     drifts: list[ApplicationDriftForm]
+    next: str = ""
 
 
 class DriftLinksForm(msgspec.Struct, kw_only=True, omit_defaults=True):

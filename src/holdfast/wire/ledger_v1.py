@@ -43,9 +43,49 @@ class DriftForm(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class DriftListForm(msgspec.Struct, kw_only=True):
-    """Drifts, newest first."""
+    """Drifts, newest first: of their page as much as every control plane tells."""
 
     drifts: list[DriftForm]
+    next: str = ""
+
+
+class WorkloadDriftLinksForm(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Where a drift can be looked at. What is not known is left out."""
+
+    page: str = ""
+    """In the page of this server, where its base URL is set."""
+
+
+class WorkloadDriftForm(DriftForm, kw_only=True, omit_defaults=True):
+    """One drift of a workload, as a server gives it."""
+
+    links: WorkloadDriftLinksForm
+
+
+class WorkloadDriftGroupForm(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Drifts of one cause and one writer."""
+
+    cause: Cause
+    writer: str = ""
+    """The tool; left out where nobody knows it."""
+    count: int
+    kinds: list[DriftKind]
+    workloads: list[str]
+    """Their slugs."""
+    first_seen: datetime
+    drifts: list[str]
+    """The ids of the newest 50."""
+
+
+class WorkloadDriftPageForm(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Drifts, newest first; with `group=cause` groups of them instead, the largest first."""
+
+    drifts: list[WorkloadDriftForm] | msgspec.UnsetType = msgspec.UNSET
+    groups: list[WorkloadDriftGroupForm] | msgspec.UnsetType = msgspec.UNSET
+    next: str = ""
+    """The `cursor` of the next page; left out with the last one."""
+    total: int
+    """How many there are on all pages."""
 
 
 class HistoryForm(msgspec.Struct, kw_only=True):

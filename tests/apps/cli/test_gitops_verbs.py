@@ -104,6 +104,10 @@ def test_drifts_are_listed_shown_explained_and_put_together_by_cause(
     assert run.err == f"Next: holdfast drift show {id}\n"
     assert holdfast("drift", "list", "--type", "image", "--exit-code").code == 0
     assert "No drift." in holdfast("drift", "list", "--state", "snoozed").out
+    for wanted in ("--cause=person", "--writer=kubectl-edit", "--search=shop data"):
+        assert holdfast("drift", "list", wanted, "-o", "name").out.strip() == id, wanted
+    for other in ("--cause=autoscaler", "--writer=kubectl", "--search=shop nothing"):
+        assert holdfast("drift", "list", other, "-o", "name").out.strip() == "", other
     assert holdfast("drift", "list", "--state", "sleepy").code == 64
     grouped = holdfast("drift", "list", "--group-by", "cause").out
     assert re.search(r"kubectl-edit \(person\) +1 +configuration", grouped)

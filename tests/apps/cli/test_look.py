@@ -116,6 +116,24 @@ def test_drift_is_listed_shown_and_remembered(holdfast: Holdfast, moved: str) ->
     assert ended.split()[-2:] == ["reconciled", "-"]
 
 
+def test_drift_is_searched_and_filtered_by_cause_and_writer(holdfast: Holdfast, moved: str) -> None:
+    def ids(*flags: str) -> str:
+        return holdfast("drift", "list", "-o", "name", *flags).out.strip()
+
+    assert ids("--cause", "person") == ids("--writer", "curl") == moved
+    assert ids("--search", "SUPPORT-bot /model") == ids("--type", "configuration") == moved
+    for flags in (
+        ("--cause", "autoscaler"),
+        ("--writer", "cur"),
+        ("--search", "llama-tiny"),
+        ("--type", "image"),
+    ):
+        assert ids(*flags) == "", flags
+        assert holdfast("drift", "list", "--exit-code", *flags).code == 0, flags
+    assert "No drift" in holdfast("drift", "list", "--group-by", "cause", "--writer", "x").out
+    assert holdfast("drift", "list", "--cause", "moon").code == 64
+
+
 def test_an_unknown_drift_is_an_error(holdfast: Holdfast) -> None:
     assert holdfast("drift", "show", "drift-none").code == 1
 

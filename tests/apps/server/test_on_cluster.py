@@ -230,13 +230,17 @@ def test_a_change_by_another_credential_is_drift_and_by_the_declarer_is_none(
         "PATCH", path, json={"model_name": "n"}, headers={"If-Match": f'"{made["version"]}"'}
     )
     assert ours.status_code == 200, ours.text
-    assert far.ask("GET", "drift").json() == {"drifts": []}
+    assert far.ask("GET", "drift").json() == {"drifts": [], "total": 0}
     fixed = {"execution_policy": "fixed", "execution_policy_config": {"replicas": 3}}
     theirs = far.ask("PATCH", path, json={"model_name": "z", **fixed}, name="ops", agent="curl/8")
     assert theirs.status_code == 200, theirs.text
     (drift,) = far.ask("GET", "drift").json()["drifts"]
     assert [entry["path"] for entry in drift["fields"]] == ["/model"]
     assert drift["fields"][0]["writer"]["manager"] == "curl"
+    assert far.ask("GET", "drift?cause=person&q=BOT").json()["drifts"] == [drift]
+    assert far.ask("GET", "drift?cause=autoscaler").json()["total"] == 0
+    (group,) = far.ask("GET", "drift?group=cause").json()["groups"]
+    assert (group["writer"], group["workloads"]) == ("curl", ["bot"])
     refused = far.ask("PATCH", path, json={"worker_id": "w1"})
     assert (refused.status_code, refused.json()["problems"][0]["field"]) == (400, "worker_id")
 

@@ -95,7 +95,7 @@ def test_a_change_by_another_tool_is_drift_until_it_is_put_back(api: Api) -> Non
 
     ensured = api.ask("POST", "ensure", json={"spec": spec()})
     assert ensured.json()["outcome"] == "updated"
-    assert api.ask("GET", "drift").json() == {"drifts": []}
+    assert api.ask("GET", "drift").json() == {"drifts": [], "total": 0}
     (closed,) = api.ask("GET", "drift?state=all&slug=bot").json()["drifts"]
     assert (closed["id"], closed["resolution"]) == (drift["id"], "reconciled")
 
@@ -103,7 +103,7 @@ def test_a_change_by_another_tool_is_drift_until_it_is_put_back(api: Api) -> Non
 def test_a_change_by_the_one_who_declared_it_is_a_new_declaration(api: Api) -> None:
     made = api.create()
     api.ask("PATCH", f"/api/workloads/{made['id']}", json={"model_name": "other"})
-    assert api.ask("GET", "drift?state=all").json() == {"drifts": []}
+    assert api.ask("GET", "drift?state=all").json() == {"drifts": [], "total": 0}
 
 
 def test_the_history_says_who_did_what_and_goes_back(api: Api) -> None:

@@ -56,6 +56,7 @@ from holdfast.wire.gitops_v1 import ApplicationDriftForm
 REQUEST_TIMEOUT = 60.0
 """Seconds for one response: observing a large application takes a while."""
 JSON_LINES = "application/jsonl"
+DRIFT_PAGE = 1_000
 _REFUSED_STATUSES = frozenset({400, 403, 404, 409})
 T = TypeVar("T")
 
@@ -113,17 +114,29 @@ class RemoteApplications:
         application: str = "",
         type: str = "",
         namespace: str = "",
-        limit: int = 1_000,
+        cause: str = "",
+        writer: str = "",
+        words: str = "",
+        limit: int | None = None,
     ) -> list[ApplicationDriftForm]:
-        """Return drifts, newest first."""
+        """Return drifts, newest first: all of them, page by page, or the first few."""
         query = {
             "state": state,
             "application": _application_label(application),
             "type": type,
             "namespace": namespace,
-            "limit": str(limit),
+            "cause": cause,
+            "writer": writer,
+            "q": words,
+            "limit": str(DRIFT_PAGE if limit is None else limit),
         }
-        return (await self._get("/drifts", ApplicationDriftListForm, query)).drifts
+        found: list[ApplicationDriftForm] = []
+        while True:
+            page = await self._get("/drifts", ApplicationDriftListForm, query)
+            found += page.drifts
+            if limit is not None or not page.next or not page.drifts:
+                return found
+            query["cursor"] = page.next
 
     async def drift(self, id: str) -> ApplicationDriftForm:
         """Return one drift, open or ended."""

@@ -184,8 +184,14 @@ class RemoteTarget:
     ) -> Sequence[DriftRecord]:
         """Ask the ledger."""
         query = {"state": "all" if include_resolved else "open", **({"slug": slug} if slug else {})}
-        response = await self._get(f"{_project_path(project)}/drift?{urlencode(query)}")
-        return [drift_from_json(form) for form in decode_response(response, DriftListForm).drifts]
+        found: list[DriftRecord] = []
+        while True:
+            response = await self._get(f"{_project_path(project)}/drift?{urlencode(query)}")
+            page = decode_response(response, DriftListForm)
+            found += map(drift_from_json, page.drifts)
+            if not page.next or not page.drifts:
+                return found
+            query["cursor"] = page.next
 
     async def history(
         self, project: str, *, slug: str | None = None, limit: int = 100

@@ -117,13 +117,47 @@ class StoreQueries(ABC):
         limit: int = 1000,
     ) -> list[DriftRecord]:
         """Return drifts, newest first; of every project when none is named."""
-        where, values = _where_clause(project=project, slug=slug)
-        if not include_resolved:
-            where = f"{where} AND resolved_at IS NULL"
+        where, values = _drifts_clause(project, slug, include_resolved)
         return self.query(
             f"{rows.DRIFTS.select} WHERE {where} ORDER BY seq DESC LIMIT ?",
             (*values, limit),
             rows.drift_of,
+        )
+
+    def drift_rows(
+        self,
+        project: str,
+        *,
+        slug: str | None = None,
+        include_resolved: bool = False,
+        before: int | None = None,
+        limit: int,
+    ) -> list[tuple[int, DriftRecord]]:
+        """Return drifts with their places, newest first, from the one before `before` on."""
+        where, values = _drifts_clause(project, slug, include_resolved)
+        if before is not None:
+            where, values = f"{where} AND seq < ?", (*values, before)
+        return self.query(
+            f"{rows.DRIFTS.select.replace('SELECT ', 'SELECT seq, ', 1)} WHERE {where}"
+            " ORDER BY seq DESC LIMIT ?",
+            (*values, limit),
+            lambda row: (int(row[0]), rows.drift_of(row[1:])),
+        )
+
+    def drift_count(
+        self, project: str, *, slug: str | None = None, include_resolved: bool = False
+    ) -> int:
+        """Return how many drifts there are."""
+        where, values = _drifts_clause(project, slug, include_resolved)
+        counted = f"SELECT count(*) FROM drifts WHERE {where}"  # noqa: S608  # columns of ours
+        return sum(self.query(counted, values, lambda row: int(row[0])))
+
+    def drift_place(self, project: str, id: str) -> int | None:
+        """Return the place of one drift of a project, which it keeps."""
+        return self._one(
+            "SELECT seq FROM drifts WHERE id = ? AND project = ?",
+            (id, project),
+            lambda row: int(row[0]),
         )
 
     def history(
@@ -150,6 +184,13 @@ class StoreQueries(ABC):
     def _one(self, sql: str, values: Sequence[Any], read: Callable[[Row], T]) -> T | None:
         found = self.query(sql, values, read)
         return found[0] if found else None
+
+
+def _drifts_clause(
+    project: str | None, slug: str | None, include_resolved: bool
+) -> tuple[str, tuple[Any, ...]]:
+    where, values = _where_clause(project=project, slug=slug)
+    return (where if include_resolved else f"{where} AND resolved_at IS NULL"), values
 
 
 def _where_clause(**columns: str | None) -> tuple[str, tuple[Any, ...]]:

@@ -21,6 +21,7 @@ from holdfast.apps.cli.views.application_drifts import (
 from holdfast.apps.cli.views.applications import draw_applications
 from holdfast.apps.cli.views.drifts import show_causes
 from holdfast.apps.cli.views.output import masked_json
+from holdfast.core.drift_list import DriftFilter
 from holdfast.core.errors import NotFound, TargetUnavailable
 from holdfast.wire.gitops_http_v1 import FollowedForm, JournalEntryForm
 from holdfast.wire.gitops_v1 import ApplicationDriftForm
@@ -38,20 +39,29 @@ def list_application_drifts(
     name: str,
     *,
     state: str,
-    kind: str = "",
+    wanted: DriftFilter | None = None,
     namespace: str = "",
     grouped: bool = False,
 ) -> list[ApplicationDriftForm]:
     """Show drifts of applications, and return them."""
+    wanted = wanted or DriftFilter()
     found = controller.call(
-        controller.api.drifts(state=state, application=name, type=kind, namespace=namespace)
+        controller.api.drifts(
+            state=state,
+            application=name,
+            type=wanted.kind,
+            namespace=namespace,
+            cause=wanted.cause or "",
+            writer=wanted.writer,
+            words=" ".join(wanted.words),
+        )
     )
     now = datetime.now(UTC)
     if grouped:
         show_causes(session.screen, [*map(summarize_application_drift, found)], now=now)
     else:
         tolerated = 0
-        if state == "open" and not (kind or namespace):
+        if state == "open" and not namespace and wanted == DriftFilter():
             chosen = [controller.call(controller.api.application(name))] if name else None
             tolerated = sum(each.tolerated for each in chosen or controller.applications)
         show_application_drifts(session.screen, found, tolerated=tolerated, now=now)

@@ -21,7 +21,8 @@ from holdfast.apps.cli.views.drifts import (
     summarize_drift,
 )
 from holdfast.apps.cli.views.text import one_line
-from holdfast.core.drift import DriftKind
+from holdfast.core.drift import Cause, DriftKind
+from holdfast.core.drift_list import DriftFilter, ListedWorkloadDrift, parse_words
 from holdfast.core.errors import NotFound
 from holdfast.core.gitops.drift import DriftState
 from holdfast.core.ledger import DriftRecord
@@ -57,6 +58,7 @@ def command() -> None:
     examples=[
         "holdfast drift list",
         "holdfast drift list shop --exit-code",
+        "holdfast drift list --cause person --search chat",
         "holdfast drift list --state awaiting-approval",
     ],
 )
@@ -66,6 +68,19 @@ def command() -> None:
     "kind",
     type=click.Choice([each.value for each in DriftKind]),
     help="Only this kind of drift. runtime is for workloads alone.",
+)
+@click.option(
+    "--cause",
+    type=click.Choice([each.value for each in Cause]),
+    metavar="CAUSE",
+    help="Only this cause, such as person.",
+)
+@click.option("--writer", metavar="NAME", help="Only what this tool wrote, named whole.")
+@click.option(
+    "--search",
+    "words",
+    metavar="WORDS",
+    help="Words in the name, path, writer or id; all must match. No value is searched.",
 )
 @click.option(
     "--state",
@@ -85,6 +100,9 @@ def list_open(
     session: Session,
     name: str | None,
     kind: str | None,
+    cause: str | None,
+    writer: str | None,
+    words: str | None,
     state: str | None,
     object_namespace: str | None,
     group_by: str | None,
@@ -95,6 +113,12 @@ def list_open(
     A workload of which nobody can say whether it drifted is named in a warning, and with
     --exit-code the command ends with 1 then, unless drift was found elsewhere.
     """
+    wanted = DriftFilter(
+        kind=kind or "",
+        cause=Cause(cause) if cause else None,
+        writer=writer or "",
+        words=parse_words(words or ""),
+    )
     with find_controller(session) as controller:
         if controller is not None:
             from holdfast.apps.cli.applications import list_application_drifts
@@ -104,7 +128,7 @@ def list_open(
                 controller,
                 name or "",
                 state=state or "open",
-                kind=kind or "",
+                wanted=wanted,
                 namespace=object_namespace or "",
                 grouped=group_by is not None,
             )
@@ -113,7 +137,9 @@ def list_open(
             return
     if state or object_namespace:
         ctx.fail("--state and --object-namespace are for a server that follows applications.")
-    drifts = [each for each in _read_drifts(session, name) if not kind or kind in each.kinds]
+    drifts = [
+        each for each in _read_drifts(session, name) if wanted.matches(ListedWorkloadDrift(each))
+    ]
     unknown = _workloads_with_unknown_drift(session, name)
     now = datetime.now(UTC)
     if group_by:

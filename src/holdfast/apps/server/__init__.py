@@ -3,10 +3,11 @@
 Start at `route_table.py`, which has every route, and `app.py`, the way of one request: match,
 authorize, handle, respond. `routes` matches a path, `request` is what a handler gets. The handlers:
 
-- workloads: `workload_routes` (in the store), `cluster_routes` (in a cluster), `prompt`.
+- workloads: `workload_routes` and `workload_drifts` (in the store), `cluster_routes` (in a
+  cluster), `prompt`.
 - applications: `gitops_routes`, `gitops_decisions`, `gitops_drifts`, `gitops_plans`,
   `gitops_rules`, `gitops_statistics`, `gitops_events`; they answer with `gitops_forms` and
-  `gitops_drift_forms`.
+  `gitops_drift_forms`. What is asked of every list of drifts is read by `drift_queries`.
 - people and tokens: `session_routes`, `openid_routes`, `token_routes`.
 - `open_routes`, and `page`, which gives the files of the page.
 

@@ -31,6 +31,11 @@ from holdfast.apps.server.request import HttpResponse, HttpStream, Request, json
 from holdfast.apps.server.services import Services
 from holdfast.apps.server.streams import event_stream_response
 from holdfast.apps.server.waking import WorkloadWaker, give_signs
+from holdfast.apps.server.workload_drifts import (
+    listed_drifts_response,
+    read_workload_drift_query,
+    workload_drift_form,
+)
 from holdfast.apps.server.workload_routes import (
     MAX_PAGE,
     MAX_ROWS,
@@ -39,7 +44,6 @@ from holdfast.apps.server.workload_routes import (
     has_version,
     log_response,
     progress_response,
-    read_drift_query,
     read_log_query,
     workload_form,
     workload_response,
@@ -53,9 +57,7 @@ from holdfast.core.workload import Desired
 from holdfast.reconcile import reconciler
 from holdfast.reconcile.ports import Clock
 from holdfast.wire.ledger_v1 import (
-    DriftListForm,
     HistoryListForm,
-    drift_to_json,
     history_to_json,
 )
 from holdfast.wire.workload_v1 import (
@@ -424,10 +426,11 @@ async def stream_cluster_logs(services: Services, request: Request) -> HttpStrea
 
 async def list_cluster_drifts(services: Services, request: Request) -> HttpResponse:
     """List drifts, newest first, as far as the cluster remembers them."""
-    every, slug, limit = read_drift_query(request)
-    project = request.params["project"]
-    found = await _reading_target(services).drifts(project, slug=slug, include_resolved=every)
-    return json_response(DriftListForm(drifts=[drift_to_json(each) for each in found[:limit]]))
+    asked = read_workload_drift_query(request)
+    found = await _reading_target(services).drifts(
+        request.params["project"], slug=asked.slug, include_resolved=asked.include_resolved
+    )
+    return listed_drifts_response(services, found, asked.listed)
 
 
 async def get_cluster_drift(services: Services, request: Request) -> HttpResponse:
@@ -435,7 +438,7 @@ async def get_cluster_drift(services: Services, request: Request) -> HttpRespons
     found = await _reading_target(services).drifts(request.params["project"], include_resolved=True)
     for drift in found:
         if drift.id == request.params["id"]:
-            return json_response(drift_to_json(drift))
+            return json_response(workload_drift_form(services, drift))
     raise not_found_error()
 
 

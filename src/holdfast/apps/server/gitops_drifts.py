@@ -11,7 +11,11 @@ import msgspec
 
 from holdfast.adapters.store import TokenScope
 from holdfast.apps.server.authorize import missing_scope
-from holdfast.apps.server.errors import HttpError
+from holdfast.apps.server.drift_queries import (
+    DRIFT_LIST_PARAMETERS,
+    MAX_GROUP_IDS,
+    read_drift_list_query,
+)
 from holdfast.apps.server.gitops_drift_forms import (
     is_waiting_for,
     review_drift_form,
@@ -19,29 +23,28 @@ from holdfast.apps.server.gitops_drift_forms import (
 )
 from holdfast.apps.server.gitops_routes import (
     actor_of,
-    check_one_of,
     find_application_drift,
     find_application_names,
     require_gitops,
     translate_cluster_refusals,
 )
-from holdfast.apps.server.request import HttpResponse, Request, json_response
+from holdfast.apps.server.request import HttpResponse, Request, check_one_of, json_response
 from holdfast.apps.server.services import Services
-from holdfast.core.drift import OBJECT_DRIFT_KINDS, Cause, DriftKind
+from holdfast.core.drift import OBJECT_DRIFT_KINDS
+from holdfast.core.drift_list import (
+    DriftFilter,
+    DriftGroup,
+    group_by_origin,
+    next_cursor,
+    page_of,
+)
 from holdfast.core.errors import NotFound
 from holdfast.core.gitops.drift import DriftState
 from holdfast.core.redact import redact
 from holdfast.reconcile.gitops.application_context import ApplicationContext
 from holdfast.reconcile.gitops.application_state import CLOSED
 from holdfast.reconcile.gitops.choices import DriftChoice, choices_for
-from holdfast.reconcile.gitops.drift_index import (
-    DriftFilter,
-    DriftRow,
-    encode_cursor,
-    page_of,
-    parse_cursor,
-    parse_words,
-)
+from holdfast.reconcile.gitops.drift_index import ApplicationDriftFilter, DriftRow
 from holdfast.reconcile.gitops.ledger_store import EXPORT_PAGE
 from holdfast.reconcile.gitops.ports import RecordKind
 from holdfast.wire.decode import reshape
@@ -60,8 +63,6 @@ from holdfast.wire.gitops_v1 import (
 )
 from holdfast.wire.plan_v1 import CostForm
 
-MAX_ROWS = 1_000
-MAX_GROUP_IDS = 50
 _REVIEWING = frozenset({DriftChoice.APPROVE, DriftChoice.REJECT, DriftChoice.SNOOZE})
 """Choices of a reviewer; the others are a writer's."""
 _STATES = ("open", "all", *(state.value for state in DriftState))
@@ -76,31 +77,17 @@ async def list_application_drifts(services: Services, request: Request) -> HttpR
     """
     review, _ = require_gitops(services)
     query = request.known_query(
-        "state",
-        "application",
-        "type",
-        "namespace",
-        "q",
-        "cause",
-        "writer",
-        "waiting_for",
-        "group",
-        "cursor",
-        "limit",
+        "state", "application", "namespace", "waiting_for", *DRIFT_LIST_PARAMETERS
     )
     state = query.get("state", "open")
     check_one_of(state, _STATES, "state")
-    check_one_of(query.get("group", ""), ("", "cause"), "group")
-    limit = request.number("limit", default=MAX_ROWS, high=MAX_ROWS)
-    after = parse_cursor(query["cursor"]) if "cursor" in query else None
-    if after is not None and "group" in query:
-        raise HttpError(400, "invalid", "Groups come on one page: leave out cursor, or group.")
+    asked = read_drift_list_query(request, OBJECT_DRIFT_KINDS)
     project, actor, name = (
         request.params["project"],
         actor_of(request),
         query.get("application", ""),
     )
-    wanted = _filter_of(services, request, actor)
+    wanted = _filter_of(services, request, actor, asked.filter)
     ended: dict[str, DriftRow] = {}
     if state in ("all", DriftState.RESOLVED):
         _, names = await find_application_names(services, project, name)
@@ -115,15 +102,16 @@ async def list_application_drifts(services: Services, request: Request) -> HttpR
         open_ids = {row.drift.id for row in rows}
         closed = [row for id, row in ended.items() if id not in open_ids]
         rows = sorted((*rows, *closed), key=lambda row: row.order)
-    found = rows if wanted == DriftFilter() else [row for row in rows if wanted.matches(row)]
-    if "group" in query:
-        return json_response(DriftPageForm(groups=_groups_of(found)[:limit], total=len(found)))
-    page = page_of(found, after=after, limit=limit)
-    more = bool(page) and page[-1].order < found[-1].order
+    everything = wanted == ApplicationDriftFilter()
+    found = rows if everything else [row for row in rows if wanted.matches(row)]
+    if asked.grouped:
+        groups = [_group_form(each) for each in group_by_origin(found)[: asked.limit]]
+        return json_response(DriftPageForm(groups=groups, total=len(found)))
+    page = page_of(found, after=asked.after, limit=asked.limit)
     return json_response(
         DriftPageForm(
             drifts=[review_drift_form(services, request, actor, row) for row in page],
-            next=encode_cursor(page[-1]) if more else "",
+            next=next_cursor(page, found),
             total=len(found),
         )
     )
@@ -187,20 +175,17 @@ async def preview_codify(services: Services, request: Request) -> HttpResponse:
     )
 
 
-def _filter_of(services: Services, request: Request, actor: str) -> DriftFilter:
+def _filter_of(
+    services: Services, request: Request, actor: str, anywhere: DriftFilter
+) -> ApplicationDriftFilter:
     query = request.query
-    kind, cause, state = query.get("type", ""), query.get("cause", ""), query.get("state", "open")
-    check_one_of(kind, ("", *OBJECT_DRIFT_KINDS), "type")
-    check_one_of(cause, ("", *Cause), "cause")
+    state = query.get("state", "open")
     check_one_of(query.get("waiting_for", ""), ("", "me"), "waiting_for")
     waits = bool(query.get("waiting_for"))
-    return DriftFilter(
+    return ApplicationDriftFilter(
+        anywhere=anywhere,
         states=frozenset() if state in ("open", "all") else frozenset({DriftState(state)}),
-        kind=kind,
         namespace=query.get("namespace", ""),
-        cause=Cause(cause) if cause else None,
-        writer=query.get("writer", ""),
-        words=parse_words(query.get("q", "")),
         waiting=(lambda row: is_waiting_for(services, request, actor, row)) if waits else None,
     )
 
@@ -227,24 +212,15 @@ async def iter_ended(
             await asyncio.sleep(0)  # others are to be answered too
 
 
-def _groups_of(rows: Iterable[DriftRow]) -> list[DriftGroupForm]:
-    """Put together what has one cause and one writer, the largest group first."""
-    found: dict[tuple[Cause, str], list[DriftRow]] = {}
-    for row in rows:
-        found.setdefault(row.origin, []).append(row)
-    groups = []
-    for (cause, writer), members in found.items():
-        kinds = {kind for row in members for kind in row.drift.kinds}
-        groups.append(
-            DriftGroupForm(
-                cause=cause,
-                writer=writer,
-                count=len(members),
-                kinds=[kind.value for kind in DriftKind if kind in kinds],
-                applications=sorted({str(row.drift.application) for row in members}),
-                first_seen=min(row.drift.first_seen for row in members),
-                last_seen=max(row.drift.last_seen for row in members),
-                drifts=[row.drift.id for row in members[:MAX_GROUP_IDS]],
-            )
-        )
-    return sorted(groups, key=lambda each: (-each.count, each.cause, each.writer))
+def _group_form(group: DriftGroup[DriftRow]) -> DriftGroupForm:
+    drifts = [row.drift for row in group.members]
+    return DriftGroupForm(
+        cause=group.cause,
+        writer=group.writer,
+        count=len(drifts),
+        kinds=[kind.value for kind in group.kinds],
+        applications=sorted({str(drift.application) for drift in drifts}),
+        first_seen=min(drift.first_seen for drift in drifts),
+        last_seen=max(drift.last_seen for drift in drifts),
+        drifts=[drift.id for drift in drifts[:MAX_GROUP_IDS]],
+    )

@@ -13,7 +13,14 @@ from holdfast.adapters.store import TokenScope
 from holdfast.apps.server import gitops_forms
 from holdfast.apps.server.authorize import missing_scope
 from holdfast.apps.server.errors import HttpError, cluster_refusal
-from holdfast.apps.server.request import HttpResponse, HttpStream, Request, json_response, read_body
+from holdfast.apps.server.request import (
+    HttpResponse,
+    HttpStream,
+    Request,
+    check_one_of,
+    json_response,
+    read_body,
+)
 from holdfast.apps.server.services import Services
 from holdfast.core.errors import AuthError, NotFound, PermissionDenied
 from holdfast.core.gitops.application import SyncSpec
@@ -230,13 +237,6 @@ def translate_cluster_refusals() -> Iterator[None]:
 def _parse_flag(text: str, name: str) -> bool:
     check_one_of(text, ("true", "false"), name)
     return text == "true"
-
-
-def check_one_of(text: str, known: Sequence[str], name: str) -> None:
-    """Refuse a parameter that has none of the values that mean something."""
-    if text not in known:
-        shown = ", ".join(each for each in known if each)
-        raise HttpError(400, "invalid", f"The parameter {name} is one of {shown}.")
 
 
 MAX_JOURNAL_ROWS = 1_000

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import json
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import Enum
@@ -63,6 +63,13 @@ class HttpStream:
     status: int = 200
     headers: Headers = field(default_factory=list)
     chunks: AsyncIterator[bytes]
+
+
+def check_one_of(text: str, known: Sequence[str], name: str) -> None:
+    """Refuse a parameter that has none of the values that mean something."""
+    if text not in known:
+        shown = ", ".join(each for each in known if each)
+        raise HttpError(400, "invalid", f"The parameter {name} is one of {shown}.")
 
 
 def json_response(

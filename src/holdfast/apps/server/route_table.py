@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from holdfast.adapters.store import TokenScope
 from holdfast.apps.server import cluster_routes as cluster
-from holdfast.apps.server import forms, open_routes, page, project_endpoint, prompt
+from holdfast.apps.server import forms, open_routes, page, project_endpoint, prompt, workload_drifts
 from holdfast.apps.server import gitops_decisions as decisions
 from holdfast.apps.server import gitops_drifts as drifts
 from holdfast.apps.server import gitops_events as events
@@ -41,6 +41,13 @@ _PROJECT_ENDPOINT = "/p/{project}/v1"
 _EVENT_STREAM = "text/event-stream"
 _SLUG = _query("slug", "Only this workload.")
 _LIMIT = _query("limit", "How many at most.", type=int)
+_OF_EVERY_DRIFT = (
+    _query("cause", "Only this cause, such as person."),
+    _query("writer", "Only what this field manager wrote."),
+    _query("group", "cause: drifts of one cause and writer as one group."),
+    _query("cursor", "The `next` of the page before."),
+    _LIMIT,
+)
 
 
 def _control(
@@ -232,12 +239,19 @@ EMBEDDED_ROUTES: tuple[ApiRoute, ...] = (
         body=plan_v1.StepForm, response=plan_v1.StepCostForm,
     ),
     _control(
-        "GET", f"{_PROJECT}/drift", READ, workloads.list_workload_drifts, "List drifts",
-        response=ledger_v1.DriftListForm, query=(_query("state", "open or all"), _SLUG, _LIMIT),
+        "GET", f"{_PROJECT}/drift", READ, workload_drifts.list_workload_drifts, "List drifts",
+        response=ledger_v1.WorkloadDriftPageForm,
+        query=(
+            _query("state", "open or all"),
+            _SLUG,
+            _query("type", "Only this kind of drift."),
+            _query("q", "Words in workload, path, writer or id; all must match."),
+            *_OF_EVERY_DRIFT,
+        ),
     ),
     _control(
-        "GET", f"{_PROJECT}/drift/{{id}}", READ, workloads.get_workload_drift, "Get one drift",
-        response=ledger_v1.DriftForm, errors=(404,),
+        "GET", f"{_PROJECT}/drift/{{id}}", READ, workload_drifts.get_workload_drift,
+        "Get one drift", response=ledger_v1.WorkloadDriftForm, errors=(404,),
     ),
     _control(
         "GET", f"{_PROJECT}/history", READ, workloads.list_workload_history, "List audit rows",
@@ -291,8 +305,8 @@ _CLUSTER_HANDLERS: dict[object, object] = {
     workloads.stream_readiness: cluster.stream_cluster_readiness,
     workloads.get_workload: cluster.get_cluster_workload,
     workloads.stream_workload_logs: cluster.stream_cluster_logs,
-    workloads.list_workload_drifts: cluster.list_cluster_drifts,
-    workloads.get_workload_drift: cluster.get_cluster_drift,
+    workload_drifts.list_workload_drifts: cluster.list_cluster_drifts,
+    workload_drifts.get_workload_drift: cluster.get_cluster_drift,
     workloads.list_workload_history: cluster.list_cluster_history,
     workloads.stream_workload_changes: cluster.stream_cluster_changes,
     proxy_request: cluster.proxy_to_cluster,
@@ -420,12 +434,8 @@ GITOPS_ROUTES: tuple[ApiRoute, ...] = (
             _query("type", "Only this kind of drift."),
             _query("namespace", "Only objects of this namespace."),
             _query("q", "Words in object, application, path, writer, note or id; all must match."),
-            _query("cause", "Only this cause, such as person."),
-            _query("writer", "Only what this field manager wrote."),
             _query("waiting_for", "me: only what the caller may approve now."),
-            _query("group", "cause: drifts of one cause and writer as one group."),
-            _query("cursor", "The `next` of the page before."),
-            _LIMIT,
+            *_OF_EVERY_DRIFT,
         ),
     ),
     _control(

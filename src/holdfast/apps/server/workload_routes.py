@@ -35,11 +35,8 @@ from holdfast.core.workload import Desired, desired_of
 from holdfast.reconcile import reconciler
 from holdfast.wire.decode import reshape
 from holdfast.wire.ledger_v1 import (
-    DriftForm,
-    DriftListForm,
     HistoryListForm,
     ProgressForm,
-    drift_to_json,
     history_to_json,
 )
 from holdfast.wire.plan_v1 import (
@@ -404,40 +401,6 @@ def idempotency_key(request: Request) -> str | None:
 
 
 MAX_ROWS = 1_000
-
-
-async def list_workload_drifts(services: Services, request: Request) -> HttpResponse:
-    """List drifts, newest first: the open ones, or with `state=all` those that ended too."""
-    every, slug, limit = read_drift_query(request)
-    found = services.store.drifts(
-        request.params["project"], slug=slug, include_resolved=every, limit=limit
-    )
-    target = services.store_target(request.writer("read"))
-    forms: list[DriftForm] = []
-    for count, each in enumerate(found, 1):
-        forms.append(drift_to_json(target.add_cost(each)))
-        if count % LIST_SLICE == 0:
-            await asyncio.sleep(0)
-    return json_response(DriftListForm(drifts=forms))
-
-
-def read_drift_query(request: Request) -> tuple[bool, str | None, int]:
-    """Read whether ended drifts are wanted too, of which workload, and how many."""
-    query = request.known_query("state", "slug", "limit")
-    state = query.get("state", "open")
-    if state not in ("open", "all"):
-        raise HttpError(400, "invalid", "The parameter state is either open or all.")
-    limit = request.number("limit", default=MAX_ROWS, high=MAX_ROWS)
-    return state == "all", query.get("slug"), limit
-
-
-async def get_workload_drift(services: Services, request: Request) -> HttpResponse:
-    """Return one drift."""
-    found = services.store.drift(request.params["project"], request.params["id"])
-    if found is None:
-        raise not_found_error()
-    priced = services.store_target(request.writer("read")).add_cost(found)
-    return json_response(drift_to_json(priced))
 
 
 async def list_workload_history(services: Services, request: Request) -> HttpResponse:

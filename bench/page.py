@@ -4,7 +4,6 @@ pages cost the server."""
 from __future__ import annotations
 
 import asyncio
-import gzip
 import os
 import re
 import statistics
@@ -21,6 +20,7 @@ import aiohttp
 from bench.control_plane import PROJECT as BENCH_PROJECT
 from bench.control_plane import ControlPlane, control_plane
 from bench.report import Row
+from holdfast.apps.server.page import PageFiles
 
 ROOT = Path(__file__).resolve().parent.parent
 WEB = ROOT / "web"
@@ -57,8 +57,15 @@ def module_graph(*names: str) -> list[Path]:
 
 
 def packed_size(paths: Iterable[Path]) -> int:
-    """Return how many bytes travel: each file for itself, as gzip."""
-    return sum(len(gzip.compress(path.read_bytes(), mtime=0)) for path in paths)
+    """Return how many bytes travel: each file for itself, as the server packs it."""
+    files = PageFiles.open()
+    size = 0
+    for path in paths:
+        prefix, folder = ("client/", CLIENT) if path.is_relative_to(CLIENT) else ("", WEB)
+        found = files.find(prefix + path.relative_to(folder).as_posix())
+        assert found is not None, path
+        size += len(found.packed or found.body)
+    return size
 
 
 def measure() -> list[Row]:

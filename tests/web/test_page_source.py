@@ -10,9 +10,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from bench.page import FIRST_SCREENS, SCRIPT_BUDGET, STYLE_BUDGET, module_graph, packed_size
+from bench.page import CLIENT, FIRST_SCREENS, SCRIPT_BUDGET, STYLE_BUDGET, module_graph, packed_size
 from tests.support.browser import npm_file, skip_without_browser
 
+from holdfast.apps.server.page_scripts import strip_comments
 from holdfast.core.cost import Cost, CostKind, DeviceNeed, describe_cost
 from holdfast.wire.decode import reshape
 from holdfast.wire.gitops_v1 import encode_record
@@ -88,6 +89,31 @@ def test_types_hold_under_the_strict_checker() -> None:
     assert (done.returncode, done.stdout) == (0, "")
     options = json.loads((WEB / "jsconfig.json").read_text())["compilerOptions"]
     assert options["strict"] and options["checkJs"]
+
+
+def emitted(files: list[tuple[str, str]], folder: Path) -> dict[str, str]:
+    """Return what the compiler reads in scripts, written its own way and without comments."""
+    folder.mkdir()
+    for name, text in files:
+        (folder / name).write_text(text)
+    options = "--allowJs --removeComments --noResolve --noCheck --target ESNext --module ESNext"
+    command = [require_node(), npm_file("typescript/bin/tsc"), "--ignoreConfig", *options.split()]
+    names = [name for name, _ in files]
+    subprocess.run([*command, "--outDir", "out", *names], cwd=folder, check=True, timeout=60)
+    return {name: (folder / "out" / name).read_text() for name in names}
+
+
+def test_a_script_says_the_same_without_its_comments(tmp_path: Path) -> None:
+    sources = [
+        (f"{folder.name}-{path.name}", path.read_text())
+        for folder in (WEB, CLIENT)
+        for path in folder.glob("*.js")
+    ]
+    stripped = [(name, strip_comments(text)) for name, text in sources]
+    assert all(before != after for (_, before), (_, after) in zip(sources, stripped, strict=True))
+    written = emitted(sources, tmp_path / "written")
+    assert emitted(stripped, tmp_path / "stripped") == written
+    assert len(written) > 20 and "export" in written["src-http.js"]
 
 
 COSTS = [

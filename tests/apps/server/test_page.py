@@ -148,6 +148,16 @@ def test_a_file_is_packed_where_that_is_accepted(served: httpx2.Client) -> None:
     assert "content-encoding" not in image.headers
 
 
+def test_a_script_is_given_without_its_comments(served: httpx2.Client, clone: Path) -> None:
+    before = served.get("/ui/assets/views/inbox.js")
+    (clone / "web" / "views" / "inbox.js").write_bytes(b"/** Doc.\n */\nexport {}; // \xff\n")
+    after = served.get("/ui/assets/views/inbox.js")
+    assert after.content == b"\n\nexport {};  \n"
+    assert after.headers["etag"] != before.headers["etag"]
+    (clone / "web" / "style.css").write_text("/* Said of a style */ body {}")
+    assert served.get("/ui/assets/style.css").text.startswith("/*")
+
+
 def test_head_has_the_same_headers_and_no_body(served: httpx2.Client) -> None:
     whole = served.get("/ui/assets/main.js", headers={"Accept-Encoding": "identity"})
     head = served.head("/ui/assets/main.js", headers={"Accept-Encoding": "identity"})

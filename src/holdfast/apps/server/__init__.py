@@ -9,7 +9,8 @@ authorize, handle, respond. `routes` matches a path, `request` is what a handler
   `gitops_rules`, `gitops_statistics`, `gitops_events`; they answer with `gitops_forms` and
   `gitops_drift_forms`. What is asked of every list of drifts is read by `drift_queries`.
 - people and tokens: `session_routes`, `openid_routes`, `token_routes`.
-- `open_routes`, and `page`, which gives the files of the page.
+- `open_routes`, and `page`, which gives the files of the page, `page_scripts` those of scripts
+  without their comments.
 
 The data plane is `proxy` and `project_endpoint`; `pods` and `probes` say who gets a request,
 `waking` has replicas made when there are none.

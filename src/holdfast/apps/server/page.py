@@ -1,7 +1,8 @@
-"""The page: files of the repository, given as they stand, with the headers that confine them.
+"""The page: files of the repository, scripts without their comments.
 
-From a clone they are read where they are (`web/`, and the client's source beside it), and an edit
-shows at the next reload. A wheel has the same files in the package. There is no build step.
+Headers confine what they may do. From a clone they are read where they are (`web/`, and the
+client's source beside it), and an edit shows at the next reload. A wheel has the same files in the
+package. There is no build step.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from functools import cached_property
 from pathlib import Path
 
 from holdfast.apps.server.errors import HttpError
+from holdfast.apps.server.page_scripts import strip_comments
 from holdfast.apps.server.request import Headers, HttpResponse, Request
 from holdfast.apps.server.services import Services
 
@@ -54,7 +56,7 @@ _ABSENT = (
 
 @dataclass(frozen=True, kw_only=True)
 class PageFile:
-    """One file, as it was when it was read."""
+    """One file, as it was when it was read; a script without its comments."""
 
     body: bytes
     media: bytes
@@ -115,9 +117,13 @@ class PageFiles:
             known = self._files.get(name)
             if known is not None and known.stamp == stamp:
                 return known
-            found = PageFile(body=path.read_bytes(), media=_MEDIA_TYPES[path.suffix], stamp=stamp)
+            body = path.read_bytes()
         except OSError:
             return None
+        if path.suffix == ".js":
+            script = strip_comments(body.decode(errors="surrogateescape"))
+            body = script.encode(errors="surrogateescape")
+        found = PageFile(body=body, media=_MEDIA_TYPES[path.suffix], stamp=stamp)
         self._files[name] = found
         return found
 

@@ -16,6 +16,7 @@ from tests.support.server import bearer
 from holdfast.adapters.memory.kube.kinds import custom_kind
 from holdfast.core.gitops.application import DriftSpec, IgnoreSpec, Remediation
 from holdfast.core.gitops.ignore import FIELDS
+from holdfast.core.ownership.signals import APPLIED_PATH
 
 RULES = (
     IgnoreSpec(name="load", owner="team-a", path="data.load", kind="ConfigMap"),
@@ -235,3 +236,26 @@ def test_a_hold_tells_what_changed_under_it(here: Here) -> None:
         json={"reason": "INC-2", "seconds": 90, "object": "ConfigMap/chat/b"},
     )
     assert "changes" not in here.get("/holds")["holds"][1]
+
+
+def test_our_own_mark_is_no_change(here: Here) -> None:
+    """As `kubectl replace` takes it off with the file of Git."""
+
+    def replace_object(item: dict[str, Any]) -> None:
+        del item["metadata"]["annotations"]
+        item["data"]["x"] = "8"
+
+    here.http.post("/applications/shop/holds", json={"reason": "INC-1", "seconds": 60})
+    here.served.call(lambda: here.world.kube.edit(config_ref("a"), replace_object))
+    here.served.call(
+        lambda: here.world.kube.edit(
+            config_ref("b"), lambda item: item["metadata"]["annotations"].pop(APPLIED_PATH[-1])
+        )
+    )
+    here.served.reconcile()
+    (drift,) = here.drifts
+    assert [each["path"] for each in drift["entries"]] == ["data.x"]
+    (hold,) = here.get("/holds")["holds"]
+    assert hold["changes"] == [{"drift": drift["id"], "object": A, "fields": ["data.x"]}]
+    objects = here.get("/applications/shop/diff")["objects"]
+    assert [each["object"]["name"] for each in objects if each["standing"] == "drifted"] == ["a"]

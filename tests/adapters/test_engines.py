@@ -15,7 +15,8 @@ import pytest
 
 from holdfast.adapters.engines import EngineClient, pod_address_problem
 from holdfast.core.backends import backend_profile
-from holdfast.core.engine_report import MAX_ANSWER, AdapterRequest, EngineReport, Unreported
+from holdfast.core.engine_answer import MAX_ANSWER, EngineReport, Unreported
+from holdfast.core.engine_report import AdapterRequest
 
 CARDS = {"data": [{"id": "bot", "root": "org/base", "max_model_len": 4096}]}
 

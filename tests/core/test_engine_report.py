@@ -14,13 +14,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.core.backends import BACKENDS, EngineEndpoint, backend_profile
+from holdfast.core.backends import BACKENDS, backend_profile
+from holdfast.core.engine_answer import MAX_ANSWER, LoadedAdapter, Unreported
 from holdfast.core.engine_report import (
-    MAX_ANSWER,
     DeclaredRuntime,
-    LoadedAdapter,
     RuntimeMatch,
-    Unreported,
     adapter_requests,
     compare_runtime,
     read_declaration,
@@ -30,7 +28,10 @@ from holdfast.core.engine_report import (
 from holdfast.core.lora import LoraAdapter
 
 SQL = LoraAdapter(name="sql", source="/lora/sql")
-CARDS = EngineEndpoint.MODEL_CARDS
+CARDS = "/v1/models"
+MODEL_INFO = "/model_info"
+PROPS, LLAMA_ADAPTERS = "/props", "/lora-adapters"
+TAGS, LOADED = "/api/tags", "/api/ps"
 
 
 def card(id: str, root: str | None, **more: Any) -> dict[str, Any]:  # Any: JSON
@@ -50,7 +51,7 @@ VLLM = {
 }
 SGLANG = {
     CARDS: {"object": "list", "data": [card("bot", "bot"), card("sql", "/lora/sql", parent="bot")]},
-    EngineEndpoint.MODEL_INFO: {
+    MODEL_INFO: {
         "model_path": "org/base",
         "tokenizer_path": "org/base",
         "is_generation": True,
@@ -58,33 +59,33 @@ SGLANG = {
     },
 }
 LLAMA = {
-    EngineEndpoint.LLAMA_PROPS: {
+    PROPS: {
         "default_generation_settings": {"n_ctx": 4096, "params": {"lora": []}},
         "total_slots": 2,
         "model_alias": "tiny",
         "model_path": "/models/base.gguf",
         "build_info": "b11669",
     },
-    EngineEndpoint.LLAMA_MODELS: {
+    CARDS: {
         "object": "list",
         "data": [{"id": "tiny", "aliases": ["tiny"], "object": "model", "owned_by": "llamacpp",
                   "meta": {"n_ctx_train": 8192}}],
     },
-    EngineEndpoint.LLAMA_ADAPTERS: [
+    LLAMA_ADAPTERS: [
         {"id": 0, "path": "/lora/sql", "scale": 1.0, "task_name": "", "prompt_prefix": ""}
     ],
 }  # fmt: skip
 OLLAMA = {
-    EngineEndpoint.OLLAMA_TAGS: {
+    TAGS: {
         "models": [{"name": "llama3:latest", "model": "llama3:latest", "size": 1, "digest": "aa11",
                     "details": {"format": "gguf"}}]
     },
-    EngineEndpoint.OLLAMA_LOADED: {
+    LOADED: {
         "models": [{"name": "llama3:latest", "model": "llama3:latest", "digest": "aa11",
                     "expires_at": "2026-11-18T08:00:00Z", "size_vram": 0}]
     },
 }  # fmt: skip
-RESPONSES: dict[str, dict[EngineEndpoint, Any]] = {
+RESPONSES: dict[str, dict[str, Any]] = {
     "vllm": VLLM,
     "sglang": SGLANG,
     "llamacpp": LLAMA,
@@ -106,7 +107,7 @@ def declared(backend: str, adapters: tuple[LoraAdapter, ...] | None = (SQL,)) ->
 
 def comparisons(
     backend: str,
-    responses: dict[EngineEndpoint, Any],
+    responses: dict[str, Any],
     wanted: DeclaredRuntime | None = None,
 ) -> dict[str, tuple[str, str | None, str | None]]:
     encoded = {
@@ -128,7 +129,7 @@ def test_what_is_served_as_declared_is_in_sync_in_every_field(backend: str) -> N
     assert {each[0] for each in found.values()} == {"in-sync"}, found
 
 
-def changed(backend: str, endpoint: EngineEndpoint, value: Any) -> dict[EngineEndpoint, Any]:
+def changed(backend: str, endpoint: str, value: Any) -> dict[str, Any]:
     return {**RESPONSES[backend], endpoint: value}
 
 
@@ -147,23 +148,23 @@ DIFFERENCES = [
         card("sql", "/lora/other", parent="bot"), card("extra", "/lora/x", parent="bot"))),
      {"maxLength": ("8192", "4096"), "adapters.sql": ("/lora/sql", "/lora/other"),
       "adapters.extra": (None, "/lora/x")}),
-    ("sglang", changed("sglang", EngineEndpoint.MODEL_INFO, {"model_path": "org/updated"}),
+    ("sglang", changed("sglang", MODEL_INFO, {"model_path": "org/updated"}),
      {"model": ("org/base", "org/updated")}),
-    ("llamacpp", changed("llamacpp", EngineEndpoint.LLAMA_ADAPTERS,
+    ("llamacpp", changed("llamacpp", LLAMA_ADAPTERS,
                          [{"id": 0, "path": "/lora/sql", "scale": 0.25}]),
      {"adapters.sql.scale": ("1", "0.25")}),
-    ("llamacpp", changed("llamacpp", EngineEndpoint.LLAMA_ADAPTERS,
+    ("llamacpp", changed("llamacpp", LLAMA_ADAPTERS,
                          [{"id": 0, "path": "/lora/sql", "scale": 1.0},
                           {"id": 1, "path": "/lora/x.gguf", "scale": 1.0}]),
      {"adapters.x.gguf": (None, "/lora/x.gguf")}),
-    ("llamacpp", changed("llamacpp", EngineEndpoint.LLAMA_PROPS,
-                         {**LLAMA[EngineEndpoint.LLAMA_PROPS],
+    ("llamacpp", changed("llamacpp", PROPS,
+                         {**LLAMA[PROPS],
                           "default_generation_settings": {"n_ctx": 1024}}),
      {"maxLength": ("8192", "2048")}),
-    ("ollama", changed("ollama", EngineEndpoint.OLLAMA_TAGS,
+    ("ollama", changed("ollama", TAGS,
                        {"models": [{"name": "qwen:0.5b", "digest": "bb"}]}),
      {"model": ("llama3", "qwen:0.5b")}),
-    ("ollama", changed("ollama", EngineEndpoint.OLLAMA_TAGS,
+    ("ollama", changed("ollama", TAGS,
                        {"models": [{"name": "llama3:latest", "digest": "bb22"}]}),
      {"digest": ("sha256:bb22", "sha256:aa11")}),
 ]  # fmt: skip
@@ -171,7 +172,7 @@ DIFFERENCES = [
 
 @pytest.mark.parametrize(("backend", "responses", "expected"), DIFFERENCES)
 def test_each_difference_has_its_field_and_both_values(
-    backend: str, responses: dict[EngineEndpoint, Any], expected: dict[str, Any]
+    backend: str, responses: dict[str, Any], expected: dict[str, Any]
 ) -> None:
     found = comparisons(backend, responses)
     differs = {field: each[1:] for field, each in found.items() if each[0] == "differs"}
@@ -181,8 +182,8 @@ def test_each_difference_has_its_field_and_both_values(
 @pytest.mark.parametrize("n_ctx", [4096, 8192, 8447])
 def test_a_context_shared_out_or_given_whole_and_rounded_up_is_in_sync(n_ctx: int) -> None:
     """8192 among two slots is 4096 each; with one cache for all, each has 8192."""
-    props = {**LLAMA[EngineEndpoint.LLAMA_PROPS], "default_generation_settings": {"n_ctx": n_ctx}}
-    found = comparisons("llamacpp", changed("llamacpp", EngineEndpoint.LLAMA_PROPS, props))
+    props = {**LLAMA[PROPS], "default_generation_settings": {"n_ctx": n_ctx}}
+    found = comparisons("llamacpp", changed("llamacpp", PROPS, props))
     assert found["maxLength"][0] == "in-sync"
 
 
@@ -195,11 +196,11 @@ def test_a_context_shared_out_or_given_whole_and_rounded_up_is_in_sync(n_ctx: in
     ],
 )
 def test_a_downloaded_file_tells_its_repository_or_nothing(path: str, expected: str) -> None:
-    props = {**LLAMA[EngineEndpoint.LLAMA_PROPS], "model_path": path}
+    props = {**LLAMA[PROPS], "model_path": path}
     profile = backend_profile("llamacpp")
     wanted = read_declaration(["llama-server", "-hf", "org/base-GGUF:q4"], profile, model="")
     assert wanted.model == "org/base-GGUF:q4"
-    found = comparisons("llamacpp", {EngineEndpoint.LLAMA_PROPS: props}, wanted)
+    found = comparisons("llamacpp", {PROPS: props}, wanted)
     assert found["model"][0] == expected
 
 
@@ -265,7 +266,7 @@ def test_whatever_an_engine_says_is_bounded_and_never_raises(
 ) -> None:
     profile = backend_profile(backend)
     responses = {
-        query.endpoint: body if isinstance(body, bytes) else json.dumps(body).encode()
+        query.paths[0]: body if isinstance(body, bytes) else json.dumps(body).encode()
         for query, body in zip(profile.queries, bodies, strict=False)
     }
     for each in compare_runtime(declared(backend), read_report(profile, responses)):
@@ -371,14 +372,14 @@ def test_an_adapter_whose_source_is_not_known_is_neither_unloaded_nor_loaded() -
 A, B, C = (f"sha256:{letter * 64}" for letter in "abc")
 
 
-def ollama(stored: str | None, loaded: str | Unreported | None) -> dict[EngineEndpoint, Any]:
+def ollama(stored: str | None, loaded: str | Unreported | None) -> dict[str, Any]:
     def models(digest: str | None) -> Any:  # Any: JSON
         bare = digest and digest.removeprefix("sha256:")
         return {"models": [{"name": "llama3:latest", "digest": bare}] if bare else []}
 
     return {
-        EngineEndpoint.OLLAMA_TAGS: models(stored),
-        EngineEndpoint.OLLAMA_LOADED: loaded if isinstance(loaded, Unreported) else models(loaded),
+        TAGS: models(stored),
+        LOADED: loaded if isinstance(loaded, Unreported) else models(loaded),
     }
 
 

@@ -12,8 +12,9 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.core.backends import BackendProfile, EngineEndpoint
-from holdfast.core.engine_report import AdapterRequest, EngineReport, Unreported, read_report
+from holdfast.core.backends import BackendProfile, EngineQuery
+from holdfast.core.engine_answer import EngineReport, Unreported
+from holdfast.core.engine_report import AdapterRequest, read_report
 
 
 @dataclass(kw_only=True)
@@ -31,9 +32,11 @@ class FakeEngine:
     """False refuses changes of adapters, as vLLM does by default."""
     refusal: str = "POST /v1/load_lora_adapter: it answered with 404."
 
-    def get(self, endpoint: EngineEndpoint) -> Any:  # Any: JSON
-        match endpoint:
-            case EngineEndpoint.MODEL_CARDS:
+    def get(self, query: EngineQuery) -> Any:  # Any: JSON
+        match query.paths[0]:
+            case "/v1/models" if query.tells == ("names",):
+                return {"data": [{"id": self.names[0], "aliases": self.names}]}
+            case "/v1/models":
                 base = [
                     {"id": name, "object": "model", "root": self.model, "parent": None,
                      "max_model_len": self.length}
@@ -45,28 +48,26 @@ class FakeEngine:
                     for name, path in self.adapters.items()
                 ]  # fmt: skip
                 return {"object": "list", "data": [*base, *lora]}
-            case EngineEndpoint.MODEL_INFO:
+            case "/model_info":
                 return {"model_path": self.model, "is_generation": True}
-            case EngineEndpoint.LLAMA_PROPS:
+            case "/props":
                 settings = {"n_ctx": self.length}
                 return {
                     "model_path": self.model,
                     "total_slots": 1,
                     "default_generation_settings": settings,
                 }
-            case EngineEndpoint.LLAMA_MODELS:
-                return {"data": [{"id": self.names[0], "aliases": self.names}]}
-            case EngineEndpoint.LLAMA_ADAPTERS:
+            case "/lora-adapters":
                 return [
                     {"id": place, "path": path, "scale": scale}
                     for place, (path, scale) in enumerate(self.adapters.items())
                 ]
-            case EngineEndpoint.OLLAMA_TAGS:
+            case "/api/tags":
                 return {"models": [{"name": self.model, "digest": self.stored}]}
-            case EngineEndpoint.OLLAMA_LOADED:
+            case "/api/ps":
                 return {"models": [{"name": self.model, "digest": self.loaded}]}
-            case _:
-                raise AssertionError(endpoint)
+            case path:
+                raise AssertionError(path)
 
     def post(self, request: AdapterRequest) -> str | None:
         body: Any = request.body
@@ -98,10 +99,9 @@ class FakeEngines:
         found = self.at.get(url, "could not be reached: Connection refused")
         if isinstance(found, str):
             silent = Unreported(reason=f"GET {backend.queries[0].paths[0]}: it {found}.")
-            return read_report(backend, {query.endpoint: silent for query in backend.queries})
+            return read_report(backend, {query.paths[0]: silent for query in backend.queries})
         bodies = {
-            query.endpoint: json.dumps(found.get(query.endpoint)).encode()
-            for query in backend.queries
+            query.paths[0]: json.dumps(found.get(query)).encode() for query in backend.queries
         }
         return read_report(backend, bodies)
 

@@ -16,15 +16,9 @@ from holdfast.adapters.outbound import (
     sanitize,
 )
 from holdfast.core.address_reach import AddressReach, IpAddress, reach_of
-from holdfast.core.backends import BackendProfile, EngineEndpoint
-from holdfast.core.engine_report import (
-    MAX_ANSWER,
-    AdapterRequest,
-    EngineReport,
-    EngineResponse,
-    Unreported,
-    read_report,
-)
+from holdfast.core.backends import BackendProfile
+from holdfast.core.engine_answer import MAX_ANSWER, EngineReport, EngineResponse, Unreported
+from holdfast.core.engine_report import AdapterRequest, read_report
 
 _TIMEOUT = 5.0
 _CHANGE_TIMEOUT = 60.0
@@ -51,16 +45,16 @@ class EngineClient:
 
     async def report(self, url: str, backend: BackendProfile) -> EngineReport:
         """Ask an engine what it serves; see the port."""
-        responses: dict[EngineEndpoint, EngineResponse] = {}
+        responses: dict[str, EngineResponse] = {}
         async with self._turn:
             for query in backend.queries:
                 found = await self._get(url, query.paths)
-                responses[query.endpoint] = found
+                responses[query.paths[0]] = found
                 if isinstance(found, Unreported) and found.unreachable:
                     break  # nobody is there, and each further question would wait as long
         missing = next((each for each in responses.values() if isinstance(each, Unreported)), None)
         if missing is not None and missing.unreachable:
-            responses = {query.endpoint: missing for query in backend.queries}
+            responses = {query.paths[0]: missing for query in backend.queries}
         return read_report(backend, responses)
 
     async def send(self, url: str, request: AdapterRequest) -> str | None:

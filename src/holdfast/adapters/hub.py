@@ -269,7 +269,7 @@ def _select_gguf(files: Sequence[RemoteFile], tag: str) -> RemoteFile:
         )
     if len(chosen) > 1 and "-of-" in chosen[0].path:
         raise ValidationError(
-            f"{chosen[0].path} is one part of several, and a cache holds one file for llama.cpp.",
+            f"{chosen[0].path} is one part of several, and a cache holds one GGUF file.",
             hint="Merge it with llama-gguf-split, or choose a smaller quantisation.",
         )
     return chosen[0]

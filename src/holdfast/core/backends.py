@@ -1,9 +1,10 @@
-"""The inference servers that Holdfast knows, one row each: how to start, address, probe and stop.
+"""The inference servers that Holdfast knows, one row each: how to start, probe, ask and stop them.
 
 The only table of them. Pods are rendered from it, local processes are started and probed by it,
-an existing Deployment is recognised by it, and command lines are compared by it; so a new engine
-is a member of `Backend` and a row. Any other backend is one of the user's own, and gets the
-plainest treatment.
+an existing Deployment is recognised by it, command lines are compared by it, and what an engine
+answers is read by the functions that its row names; so a new engine is a member of `Backend` and a
+row, and no other module names one (`tests/test_engines.py`). Any other backend is one of the
+user's own, and gets the plainest treatment.
 
 Images are pinned: a new default here would restart every model that relies on it, so a change of
 this table changes the golden files of the tests, and has to be meant.
@@ -11,9 +12,26 @@ this table changes the golden files of the tests, and has to be meant.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum, auto
+
+from holdfast.core.engine_answer import (
+    MAX_ANSWER_TEXT,
+    EngineReport,
+    LoadedAdapter,
+    StoredModel,
+    UnreadableAnswer,
+    Unreported,
+    expect_count,
+    expect_list,
+    expect_object,
+    expect_text,
+    is_number,
+    optional_count,
+    optional_text,
+)
+from holdfast.core.tree import Tree
 
 DEFAULT_BACKEND = "vllm"
 """Of a custom resource that names none."""
@@ -48,26 +66,16 @@ class ModelProbe(Enum):
     """Ollama loads a model when it is asked to generate nothing with it."""
 
 
-class EngineEndpoint(Enum):
-    """Where an engine tells what it serves; `core/engine_report.py` reads what comes back."""
-
-    MODEL_CARDS = auto()
-    """Models as OpenAI lists them, with root, maximum length and, of an adapter, its parent."""
-    MODEL_INFO = auto()
-    """SGLang's own: the path of the model, which a weight update moves."""
-    LLAMA_PROPS = auto()
-    LLAMA_MODELS = auto()
-    LLAMA_ADAPTERS = auto()
-    OLLAMA_TAGS = auto()
-    OLLAMA_LOADED = auto()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineQuery:
-    """One GET. A later path is asked where the engine does not know an earlier one."""
+    """One GET by which an engine is asked what it serves."""
 
-    endpoint: EngineEndpoint
     paths: tuple[str, ...]
+    """A later one is asked where the engine does not know an earlier one."""
+    tells: tuple[str, ...]
+    """The fields of the report that are unknown without an answer."""
+    read: Callable[[Tree, EngineReport], EngineReport]
+    """Put an answer into the report, or raise `UnreadableAnswer`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +103,8 @@ class BackendProfile:
     """What is known of one backend. `${MODEL}`, `${HOST}` and `${PORT}` are filled in."""
 
     # Everywhere.
+    title: str = ""
+    """Its name, as its makers write it."""
     command: tuple[str, ...] = ()
     """Empty leaves it to the image; a process then needs a command of its own."""
     address_flags: bool = False
@@ -104,8 +114,19 @@ class BackendProfile:
     health_path: str | None = None
     """None asks /health, and takes any answer of a process below 500 as a sign of life."""
 
+    # Where its model comes from.
+    own_registry: bool = False
+    """Models are pulled by tag from a registry of its own; no path and no revision is taken."""
+    single_file: bool = False
+    """Loads one file in GGUF format, and of a hub's repository the one of a quantisation, named
+    behind a colon."""
+    other_hub_variables: tuple[str, ...] = ()
+    """Variables that have it download from a hub of another kind."""
+
     # In a pod.
     image: str | None = None
+    version_field: str | None = None
+    """The field of a declaration that chooses the tag of its image."""
     pod_env: tuple[tuple[str, str], ...] = ()
     startup_path: str | None = None
     """Asked until the model has answered once, where that is more than `health_path` asks."""
@@ -150,12 +171,25 @@ class BackendProfile:
     process_startup: float = 120.0
     model_probe: ModelProbe = ModelProbe.NOTHING
 
+    inherited_prefix: str | None = None
+    """Variables of this machine that begin so are handed to it."""
+
     # How others start it.
     programs: tuple[str, ...] = ()
     python_module: str = ""
     images: tuple[str, ...] = ()
     """Parts of the names of its images."""
+    variant: tuple[str, str] | None = None
+    """Another backend and a flag: with that flag, the program of the other one is this one."""
     model_flags: tuple[str, ...] = ()
+    model_words: tuple[str, ...] = ()
+    """Words of its command line that a model follows."""
+    model_first: bool = False
+    """The entry point of its image takes a model as its first argument."""
+    model_variables: tuple[str, ...] = ()
+    """Variables that name a model."""
+    entry_words: tuple[str, ...] = ()
+    """What the entry point of its image is given in order to serve."""
     flag_aliases: Mapping[str, str] = field(default_factory=dict)
     """The other spellings of a flag, and the one that it is compared under. Only what the program
     documents: two flags that are taken for one would hide drift."""
@@ -174,14 +208,112 @@ class BackendProfile:
     adapter_loading: AdapterLoading | None = None
 
 
-_MODEL_CARDS = EngineQuery(endpoint=EngineEndpoint.MODEL_CARDS, paths=("/v1/models",))
+# What engines answer.
+
+
+def _read_model_cards(tree: Tree, report: EngineReport) -> EngineReport:
+    cards = [expect_object(card) for card in expect_list(expect_object(tree).get("data"), "data")]
+    bases = [card for card in cards if not card.get("parent")]
+    if not bases:
+        raise UnreadableAnswer("it lists no model")
+    roots = dict.fromkeys(optional_text(card.get("root")) for card in bases)
+    lengths = {optional_count(card.get("max_model_len")) for card in bases}
+    root, length = next(iter(roots)), next(iter(lengths))
+    return replace(
+        report,
+        model=root if root and len(roots) == 1 else Unreported(reason="It lists no single root."),
+        names=tuple(expect_text(card.get("id"), "id") for card in bases),
+        length=length
+        if length and len(lengths) == 1
+        else Unreported(reason="It lists no single maximum length."),
+        adapters=tuple(
+            LoadedAdapter(
+                name=expect_text(card.get("id"), "id"), source=optional_text(card.get("root")) or ""
+            )
+            for card in cards
+            if card.get("parent")
+        ),
+    )
+
+
+def _read_model_info(tree: Tree, report: EngineReport) -> EngineReport:
+    # Its list of models has the served name as root, so this alone tells the model.
+    return replace(report, model=expect_text(expect_object(tree).get("model_path"), "model_path"))
+
+
+def _read_llama_props(tree: Tree, report: EngineReport) -> EngineReport:
+    props = expect_object(tree)
+    settings = expect_object(props.get("default_generation_settings"))
+    return replace(
+        report,
+        model=expect_text(props.get("model_path"), "model_path"),
+        length=expect_count(settings.get("n_ctx"), "n_ctx"),
+        slots=expect_count(props.get("total_slots"), "total_slots"),
+        length_step=256,  # it rounds a context up to a multiple of this
+    )
+
+
+def _read_llama_models(tree: Tree, report: EngineReport) -> EngineReport:
+    names: dict[str, None] = {}
+    for each in expect_list(expect_object(tree).get("data"), "data"):
+        card = expect_object(each)
+        aliases = card.get("aliases")
+        listed = expect_list(aliases, "aliases") if aliases else [card.get("id")]
+        names |= dict.fromkeys(expect_text(name, "a name") for name in listed)
+    if not names:
+        raise UnreadableAnswer("it lists no model")
+    return replace(report, names=tuple(names))
+
+
+def _read_llama_adapters(tree: Tree, report: EngineReport) -> EngineReport:
+    found = []
+    for each in expect_list(tree, "the list"):
+        item = expect_object(each)
+        scale, id = item.get("scale"), item.get("id")
+        if not is_number(scale) or not isinstance(id, int) or isinstance(id, bool):
+            raise UnreadableAnswer("an adapter has no id or no scale")
+        path = expect_text(item.get("path"), "path")
+        found.append(LoadedAdapter(name="", source=path, scale=float(scale), id=id))
+    return replace(report, adapters=tuple(found))
+
+
+def _read_ollama_tags(tree: Tree, report: EngineReport) -> EngineReport:
+    stored = _ollama_models(tree)
+    told = ", ".join(each.name for each in stored)[:MAX_ANSWER_TEXT] or "no model"
+    return replace(report, model=told, stored=stored, default_tag="latest")
+
+
+def _read_ollama_loaded(tree: Tree, report: EngineReport) -> EngineReport:
+    return replace(report, loaded=_ollama_models(tree), default_tag="latest")
+
+
+def _ollama_models(tree: Tree) -> tuple[StoredModel, ...]:
+    listed = expect_list(expect_object(tree).get("models"), "models")
+    models = [expect_object(each) for each in listed]
+    return tuple(
+        StoredModel(
+            name=expect_text(each.get("name"), "name"),
+            digest=f"sha256:{expect_text(each.get('digest'), 'digest').removeprefix('sha256:')}",
+        )
+        for each in models
+    )
+
+
+_MODEL_CARDS = EngineQuery(
+    paths=("/v1/models",),
+    tells=("model", "names", "length", "adapters"),
+    read=_read_model_cards,
+)
 
 BACKENDS: Mapping[str, BackendProfile] = {
     "vllm": BackendProfile(
+        title="vLLM",
         command=("vllm", "serve", "${MODEL}"),
         address_flags=True,
         health_path="/health",
+        other_hub_variables=("VLLM_USE_MODELSCOPE",),
         image="vllm/vllm-openai:v0.32.0",
+        version_field="vllm_version",
         parallel_flag="--tensor-parallel-size",
         nodes_flags=(
             *("--nnodes", "${NODES}"),
@@ -201,10 +333,13 @@ BACKENDS: Mapping[str, BackendProfile] = {
         shared_memory=True,
         process_startup=600.0,
         model_probe=ModelProbe.ONE_TOKEN,
+        inherited_prefix="VLLM_",
         programs=("vllm", "vllm.entrypoints.openai.api_server", "vllm.entrypoints.api_server"),
         python_module="vllm",
         images=("vllm",),
         model_flags=("--model",),
+        model_words=("serve",),
+        model_first=True,
         flag_aliases={
             "-tp": "--tensor-parallel-size",
             "-pp": "--pipeline-parallel-size",
@@ -232,6 +367,7 @@ BACKENDS: Mapping[str, BackendProfile] = {
         ),
     ),
     "vllm-omni": BackendProfile(
+        title="vLLM-Omni",
         command=("vllm", "serve", "${MODEL}", "--omni"),
         address_flags=True,
         health_path="/health",
@@ -243,12 +379,18 @@ BACKENDS: Mapping[str, BackendProfile] = {
         shared_memory=True,
         process_startup=600.0,
         model_probe=ModelProbe.ONE_TOKEN,
+        programs=("vllm",),
+        variant=("vllm", "--omni"),
         model_flags=("--model",),
+        model_words=("serve",),
+        model_first=True,
     ),
     "sglang": BackendProfile(
+        title="SGLang",
         command=("python3", "-m", "sglang.launch_server", "--model-path", "${MODEL}"),
         address_flags=True,
         health_path="/health",
+        other_hub_variables=("SGLANG_USE_MODELSCOPE",),
         image="lmsysorg/sglang:v0.5.23",
         startup_path="/health_generate",
         parallel_flag="--tp-size",
@@ -282,7 +424,9 @@ BACKENDS: Mapping[str, BackendProfile] = {
         queries=(
             _MODEL_CARDS,
             EngineQuery(
-                endpoint=EngineEndpoint.MODEL_INFO, paths=("/model_info", "/get_model_info")
+                paths=("/model_info", "/get_model_info"),
+                tells=("model",),
+                read=_read_model_info,
             ),
         ),
         alias_flag="--served-model-name",
@@ -295,9 +439,11 @@ BACKENDS: Mapping[str, BackendProfile] = {
         ),
     ),
     "llamacpp": BackendProfile(
+        title="llama.cpp",
         command=("/app/llama-server", "--hf-repo", "${MODEL}", "--metrics"),
         address_flags=True,
         health_path="/health",
+        single_file=True,
         image="ghcr.io/ggml-org/llama.cpp:server-b11669",
         pod_startup=300,
         busy_metrics=("llamacpp:requests_processing", "llamacpp:requests_deferred"),
@@ -310,6 +456,7 @@ BACKENDS: Mapping[str, BackendProfile] = {
         programs=("llama-server",),
         images=("llama.cpp", "llama-cpp", "llamacpp", "llama-server"),
         model_flags=("--hf-repo", "-hf", "-hfr", "--model", "-m"),
+        model_variables=("LLAMA_ARG_HF_REPO", "LLAMA_ARG_MODEL"),
         flag_aliases={
             "-m": "--model",
             "-a": "--alias",
@@ -332,9 +479,9 @@ BACKENDS: Mapping[str, BackendProfile] = {
         },
         ignores_underscores=True,
         queries=(
-            EngineQuery(endpoint=EngineEndpoint.LLAMA_PROPS, paths=("/props",)),
-            EngineQuery(endpoint=EngineEndpoint.LLAMA_MODELS, paths=("/v1/models",)),
-            EngineQuery(endpoint=EngineEndpoint.LLAMA_ADAPTERS, paths=("/lora-adapters",)),
+            EngineQuery(paths=("/props",), tells=("model", "length"), read=_read_llama_props),
+            EngineQuery(paths=("/v1/models",), tells=("names",), read=_read_llama_models),
+            EngineQuery(paths=("/lora-adapters",), tells=("adapters",), read=_read_llama_adapters),
         ),
         alias_flag="--alias",
         length_flag="--ctx-size",
@@ -348,9 +495,11 @@ BACKENDS: Mapping[str, BackendProfile] = {
         ),
     ),
     "ollama": BackendProfile(
+        title="Ollama",
         command=("ollama", "serve"),
         env=(("OLLAMA_HOST", "${HOST}:${PORT}"),),
         health_path="/api/version",
+        own_registry=True,
         image="ollama/ollama:0.17.4",
         pod_env=(("OLLAMA_MODEL", "${MODEL}"),),
         # The server starts without a model; the pod counts as started once it has been pulled.
@@ -364,9 +513,12 @@ BACKENDS: Mapping[str, BackendProfile] = {
         model_probe=ModelProbe.LOAD,
         programs=("ollama",),
         images=("ollama",),
+        model_words=("pull", "run"),
+        model_variables=("OLLAMA_MODEL",),
+        entry_words=("serve",),
         queries=(
-            EngineQuery(endpoint=EngineEndpoint.OLLAMA_TAGS, paths=("/api/tags",)),
-            EngineQuery(endpoint=EngineEndpoint.OLLAMA_LOADED, paths=("/api/ps",)),
+            EngineQuery(paths=("/api/tags",), tells=("model",), read=_read_ollama_tags),
+            EngineQuery(paths=("/api/ps",), tells=("loaded",), read=_read_ollama_loaded),
         ),
         tells_digest=True,
     ),

@@ -1,40 +1,40 @@
 """What an inference engine says that it serves, beside what was declared for it.
 
-Pure: a command line and the bytes of a few answers in, a comparison of each field out. Answers come
-from whatever listens on a port, so they are read strictly and within bounds; what an engine does
-not tell, or tells in a way that cannot be read, is unknown and never in sync. Which engine is asked
-what is in `core/backends.py`. Used by the operator for pods and by the runner for processes.
+Pure: a command line and the bytes of a few answers in, a comparison of each field out. What an
+engine does not tell, or tells in a way that cannot be read, is unknown and never in sync. Which
+engine is asked what, and how its answers are read, is in `core/backends.py`. Used by the operator
+for pods and by the runner for processes.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TypeAlias, TypeVar
 
-from holdfast.core.backends import BackendProfile, EngineEndpoint
+from holdfast.core.backends import BackendProfile
 from holdfast.core.command import fill_placeholders, is_script
+from holdfast.core.engine_answer import (
+    MAX_ANSWER_TEXT,
+    EngineReport,
+    EngineResponse,
+    LoadedAdapter,
+    StoredModel,
+    UnreadableAnswer,
+    Unreported,
+    parse_answer,
+)
 from holdfast.core.lora import LoraAdapter
 from holdfast.core.model import is_path
 from holdfast.core.redact import redact
 from holdfast.core.text_style import escape_unprintable
-from holdfast.core.tree import Fields, Tree
+from holdfast.core.tree import Tree
 
-MAX_ANSWER = 256 * 1024
-"""Bytes of one answer."""
-_MAX_ITEMS = 500
-_MAX_TEXT = 300
-_LLAMA_LENGTH_STEP = 256
-"""llama.cpp rounds a context up to a multiple of this."""
 _FLAG = re.compile(r"-{1,2}[A-Za-z]")
 _LENGTH = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)([kKmMgG]?)")
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
-"""As vLLM reads a length: `32k` is 32000, and `32K` is 32768."""
-
-T = TypeVar("T")
+"""As engines read a length: `32k` is 32000, and `32K` is 32768."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,52 +51,6 @@ class DeclaredRuntime:
     """The model is a name on a hub, and the engine tells the path of a file."""
     unreadable: str = ""
     """Why nothing can be said of the model."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unreported:
-    """Why the engine did not say something."""
-
-    reason: str
-    unreachable: bool = False
-    """Nobody answered at all."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadedAdapter:
-    """One adapter as the engine has it."""
-
-    name: str
-    """Empty where the engine knows adapters by their files alone."""
-    source: str
-    scale: float | None = None
-    id: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredModel:
-    """A model of an engine that keeps several, and the digest of its weights."""
-
-    name: str
-    digest: str
-    """With `sha256:` in front, which Ollama leaves out."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineReport:
-    """What an engine said."""
-
-    model: str | Unreported
-    names: tuple[str, ...] | Unreported
-    length: int | Unreported
-    adapters: tuple[LoadedAdapter, ...] | Unreported
-    slots: int = 1
-    """Requests that share a context of `slots` times `length`."""
-    length_step: int = 1
-    stored: tuple[StoredModel, ...] | None = None
-    """The models that are there, of an engine that has several."""
-    loaded: tuple[StoredModel, ...] | Unreported = ()
-    """Those of them that are in memory, as they were when they were loaded."""
 
 
 class RuntimeMatch(StrEnum):
@@ -226,7 +180,7 @@ def _declared_model(
     for flag in sorted(names, key=lambda each: each == remote):  # a file outranks a name
         if values := flags.get(flag):
             return (values[-1] if "$" not in values[-1] else None), flag == remote
-    if "serve" in positionals and positionals.index("serve") + 2 == len(positionals):
+    if any(positionals[-2:-1] == [word] for word in backend.model_words):
         return (positionals[-1] if "$" not in positionals[-1] else None), False
     return None, False
 
@@ -238,201 +192,27 @@ def _parse_length(text: str) -> int | None:
 
 # What the engine tells.
 
-EngineResponse: TypeAlias = bytes | Unreported
 
+def read_report(backend: BackendProfile, responses: Mapping[str, EngineResponse]) -> EngineReport:
+    """Read the answers of an engine, each by the first path of its query.
 
-def read_report(
-    backend: BackendProfile, responses: Mapping[EngineEndpoint, EngineResponse]
-) -> EngineReport:
-    """Read the answers of an engine. Never raises, whatever they are."""
-    reads: dict[EngineEndpoint, Callable[[Tree, EngineReport], EngineReport]] = {
-        EngineEndpoint.MODEL_CARDS: _read_model_cards,
-        EngineEndpoint.MODEL_INFO: _read_model_info,
-        EngineEndpoint.LLAMA_PROPS: _read_llama_props,
-        EngineEndpoint.LLAMA_MODELS: _read_llama_models,
-        EngineEndpoint.LLAMA_ADAPTERS: _read_llama_adapters,
-        EngineEndpoint.OLLAMA_TAGS: _read_ollama_tags,
-        EngineEndpoint.OLLAMA_LOADED: _read_ollama_loaded,
-    }
+    Never raises, whatever they are.
+    """
     silent = Unreported(reason="The engine does not tell it.")
     report = EngineReport(model=silent, names=silent, length=silent, adapters=silent)
     for query in backend.queries:
         asked = f"GET {query.paths[0]}"
-        found = responses.get(query.endpoint, Unreported(reason=f"{asked} was not asked."))
+        found = responses.get(query.paths[0], Unreported(reason=f"{asked} was not asked."))
         problem = found.reason if isinstance(found, Unreported) else ""
         if isinstance(found, bytes):
             try:
-                report = reads[query.endpoint](_parse_json(found), report)
-            except _Unreadable as unreadable:
+                report = query.read(parse_answer(found), report)
+            except UnreadableAnswer as unreadable:
                 problem = f"The answer to {asked} could not be read: {unreadable}."
         if problem:
-            report = _without(report, query.endpoint, Unreported(reason=problem))
+            unknown = dict.fromkeys(query.tells, Unreported(reason=problem))
+            report = replace(report, **unknown)  # type: ignore[arg-type]  # each may be Unreported
     return report
-
-
-_TOLD_BY: Mapping[EngineEndpoint, tuple[str, ...]] = {
-    EngineEndpoint.MODEL_CARDS: ("model", "names", "length", "adapters"),
-    EngineEndpoint.MODEL_INFO: ("model",),
-    EngineEndpoint.LLAMA_PROPS: ("model", "length"),
-    EngineEndpoint.LLAMA_MODELS: ("names",),
-    EngineEndpoint.LLAMA_ADAPTERS: ("adapters",),
-    EngineEndpoint.OLLAMA_TAGS: ("model",),
-    EngineEndpoint.OLLAMA_LOADED: ("loaded",),
-}
-
-
-def _without(report: EngineReport, endpoint: EngineEndpoint, why: Unreported) -> EngineReport:
-    values = dict.fromkeys(_TOLD_BY[endpoint], why)
-    return replace(report, **values)  # type: ignore[arg-type]  # every field named may be Unreported
-
-
-class _Unreadable(Exception):
-    """An answer is not what the engine documents. The text completes a sentence."""
-
-
-def _parse_json(body: bytes) -> Tree:
-    if len(body) > MAX_ANSWER:
-        raise _Unreadable(f"it has more than {MAX_ANSWER} bytes")
-
-    def refuse(constant: str) -> None:
-        raise ValueError(constant)
-
-    try:
-        tree: Tree = json.loads(body.decode(), parse_constant=refuse)
-    except (ValueError, RecursionError):
-        raise _Unreadable("it is no JSON") from None
-    return tree
-
-
-def _read_model_cards(tree: Tree, report: EngineReport) -> EngineReport:
-    cards = [_mapping(card) for card in _items(_mapping(tree).get("data"), "data")]
-    bases = [card for card in cards if not card.get("parent")]
-    if not bases:
-        raise _Unreadable("it lists no model")
-    roots = dict.fromkeys(_optional_text(card.get("root")) for card in bases)
-    lengths = {_optional_count(card.get("max_model_len")) for card in bases}
-    root, length = next(iter(roots)), next(iter(lengths))
-    return replace(
-        report,
-        model=root if root and len(roots) == 1 else Unreported(reason="It lists no single root."),
-        names=tuple(_text(card.get("id"), "id") for card in bases),
-        length=length
-        if length and len(lengths) == 1
-        else Unreported(reason="It lists no single maximum length."),
-        adapters=tuple(
-            LoadedAdapter(
-                name=_text(card.get("id"), "id"), source=_optional_text(card.get("root")) or ""
-            )
-            for card in cards
-            if card.get("parent")
-        ),
-    )
-
-
-def _read_model_info(tree: Tree, report: EngineReport) -> EngineReport:
-    # Its list of models has the served name as root, so this alone tells the model.
-    return replace(report, model=_text(_mapping(tree).get("model_path"), "model_path"))
-
-
-def _read_llama_props(tree: Tree, report: EngineReport) -> EngineReport:
-    props = _mapping(tree)
-    settings = _mapping(props.get("default_generation_settings"))
-    return replace(
-        report,
-        model=_text(props.get("model_path"), "model_path"),
-        length=_count(settings.get("n_ctx"), "n_ctx"),
-        slots=_count(props.get("total_slots"), "total_slots"),
-        length_step=_LLAMA_LENGTH_STEP,
-    )
-
-
-def _read_llama_models(tree: Tree, report: EngineReport) -> EngineReport:
-    names: dict[str, None] = {}
-    for each in _items(_mapping(tree).get("data"), "data"):
-        card = _mapping(each)
-        aliases = card.get("aliases")
-        listed = _items(aliases, "aliases") if aliases else [card.get("id")]
-        names |= dict.fromkeys(_text(name, "a name") for name in listed)
-    if not names:
-        raise _Unreadable("it lists no model")
-    return replace(report, names=tuple(names))
-
-
-def _read_llama_adapters(tree: Tree, report: EngineReport) -> EngineReport:
-    found = []
-    for each in _items(tree, "the list"):
-        item = _mapping(each)
-        scale, id = item.get("scale"), item.get("id")
-        if not _is_number(scale) or not isinstance(id, int) or isinstance(id, bool):
-            raise _Unreadable("an adapter has no id or no scale")
-        assert isinstance(scale, int | float)  # noqa: S101  # a number, as was just asked
-        path = _text(item.get("path"), "path")
-        found.append(LoadedAdapter(name="", source=path, scale=float(scale), id=id))
-    return replace(report, adapters=tuple(found))
-
-
-def _read_ollama_tags(tree: Tree, report: EngineReport) -> EngineReport:
-    stored = _ollama_models(tree)
-    told = ", ".join(each.name for each in stored)[:_MAX_TEXT] or "no model"
-    return replace(report, model=told, stored=stored)
-
-
-def _read_ollama_loaded(tree: Tree, report: EngineReport) -> EngineReport:
-    return replace(report, loaded=_ollama_models(tree))
-
-
-def _ollama_models(tree: Tree) -> tuple[StoredModel, ...]:
-    models = [_mapping(each) for each in _items(_mapping(tree).get("models"), "models")]
-    return tuple(
-        StoredModel(
-            name=_text(each.get("name"), "name"),
-            digest=f"sha256:{_text(each.get('digest'), 'digest').removeprefix('sha256:')}",
-        )
-        for each in models
-    )
-
-
-def _mapping(value: Tree) -> Fields:
-    if not isinstance(value, dict):
-        raise _Unreadable("an object was expected")
-    return value
-
-
-def _items(value: Tree, name: str) -> list[Tree]:
-    if not isinstance(value, list):
-        raise _Unreadable(f"{name} is no list")
-    if len(value) > _MAX_ITEMS:
-        raise _Unreadable(f"{name} has more than {_MAX_ITEMS} entries")
-    return value
-
-
-def _text(value: Tree, name: str) -> str:
-    if not isinstance(value, str) or not value or len(value) > _MAX_TEXT:
-        raise _Unreadable(f"{name} is no text of 1 to {_MAX_TEXT} characters")
-    return value
-
-
-def _optional_text(value: Tree) -> str | None:
-    return None if value is None else _text(value, "a text")
-
-
-def _count(value: Tree, name: str) -> int:
-    found = _optional_count(value)
-    if found is None:
-        raise _Unreadable(f"{name} is no count")
-    return found
-
-
-def _optional_count(value: Tree) -> int | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 10**12:
-        raise _Unreadable("a count is out of bounds")
-    return value
-
-
-def _is_number(value: Tree) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 10**9
 
 
 # The two side by side.
@@ -458,7 +238,8 @@ def _compare_model(declared: DeclaredRuntime, report: EngineReport) -> FieldComp
     if isinstance(told, Unreported):
         return _unknown("model", told.reason, declared=declared.model)
     if report.stored is not None:
-        there = any(_ollama_name(declared.model) == each.name for each in report.stored)
+        name = _tagged(declared.model, report)
+        there = any(name == each.name for each in report.stored)
         return _compared("model", declared.model, declared.model if there else told, same=there)
     if declared.from_hub:
         return _compare_downloaded(declared.model, told)
@@ -467,7 +248,7 @@ def _compare_model(declared: DeclaredRuntime, report: EngineReport) -> FieldComp
 
 
 def _compare_downloaded(declared: str, path: str) -> FieldComparison:
-    """A file that llama.cpp downloaded has the repository in its path, but need not for ever."""
+    """A file that an engine downloaded has the repository in its path, but need not for ever."""
     repository = declared.partition(":")[0]
     marks = (repository.replace("/", "_") + "_", "models--" + repository.replace("/", "--") + "/")
     if "/" in repository and any(f"/{mark}" in path for mark in marks):
@@ -481,9 +262,9 @@ def _compare_digest(declared: DeclaredRuntime, report: EngineReport) -> Iterator
     stored: weights that were pulled anew are served once they are loaded anew."""
     wanted, loaded = declared.digest, report.loaded
     if wanted is None:
-        if isinstance(loaded, tuple) and _find_digest(declared, loaded) is None:
+        if isinstance(loaded, tuple) and _find_digest(declared, report, loaded) is None:
             return
-        wanted = _find_digest(declared, report.stored or ())
+        wanted = _find_digest(declared, report, report.stored or ())
     served = served_digest(declared, report)
     if wanted is not None and served is not None:
         yield _compared("digest", wanted, served, same=served == wanted)
@@ -500,18 +281,20 @@ def served_digest(declared: DeclaredRuntime, report: EngineReport) -> str | None
     """
     if isinstance(report.loaded, Unreported):
         return None
-    loaded = _find_digest(declared, report.loaded)
-    return loaded or _find_digest(declared, report.stored or ())
+    loaded = _find_digest(declared, report, report.loaded)
+    return loaded or _find_digest(declared, report, report.stored or ())
 
 
-def _find_digest(declared: DeclaredRuntime, models: Sequence[StoredModel]) -> str | None:
-    name = _ollama_name(declared.model or "")
+def _find_digest(
+    declared: DeclaredRuntime, report: EngineReport, models: Sequence[StoredModel]
+) -> str | None:
+    name = _tagged(declared.model or "", report)
     return next((each.digest for each in models if each.name == name), None)
 
 
-def _ollama_name(model: str) -> str:
-    """Ollama lists a model with its tag, and takes `latest` for one without."""
-    return model if ":" in model.rpartition("/")[2] else f"{model}:latest"
+def _tagged(model: str, report: EngineReport) -> str:
+    """The name that a model is listed under, by an engine that lists each with its tag."""
+    return model if ":" in model.rpartition("/")[2] else f"{model}:{report.default_tag}"
 
 
 def _compare_names(
@@ -610,7 +393,7 @@ def _bounded(comparison: FieldComparison) -> FieldComparison:
 
 def _shown(text: str) -> str:
     clean = escape_unprintable(redact(" ".join(text.split())))
-    return clean if len(clean) <= _MAX_TEXT else f"{clean[: _MAX_TEXT - 1]}…"
+    return clean if len(clean) <= MAX_ANSWER_TEXT else f"{clean[: MAX_ANSWER_TEXT - 1]}…"
 
 
 # Adapters, put back while the engine runs.

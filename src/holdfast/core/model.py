@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from holdfast.core.backends import Backend, backend_profile
+from holdfast.core.backends import backend_profile
 
 DEFAULT_HUB = "https://huggingface.co"
 OCI = "oci://"
@@ -39,8 +39,8 @@ class ModelSource(StrEnum):
     """Files that are in the image, on a volume or on the machine."""
     IMAGE = "image"
     """An OCI image that holds nothing but files."""
-    OLLAMA = "ollama"
-    """The registry that Ollama pulls from."""
+    REGISTRY = "registry"
+    """The registry of an engine, which it pulls from by tag."""
 
 
 class ModelPin(StrEnum):
@@ -65,7 +65,7 @@ def model_source(model: str, backend: str) -> ModelSource:
         return ModelSource.IMAGE
     if is_path(model):
         return ModelSource.PATH
-    return ModelSource.OLLAMA if backend == Backend.OLLAMA else ModelSource.HUB
+    return ModelSource.REGISTRY if backend_profile(backend).own_registry else ModelSource.HUB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,9 +97,9 @@ def is_commit(revision: str | None) -> bool:
 def model_pin(
     model: str, backend: str, revision: str | None = None, digest: str | None = None
 ) -> ModelPin:
-    """Say what pins a model. With Ollama a digest is compared with what was pulled by a tag."""
+    """Say what pins a model. A digest beside a tag is only compared with what was pulled."""
     source = model_source(model, backend)
-    if digest is not None and source is not ModelSource.OLLAMA:
+    if digest is not None and source is not ModelSource.REGISTRY:
         return ModelPin.DIGEST
     match source:
         case ModelSource.IMAGE:
@@ -119,10 +119,11 @@ def unpinned_reason(
     match model_source(model, backend):
         case ModelSource.IMAGE:
             return "it names no digest, and a tag can be moved. Add @sha256:… to it."
-        case ModelSource.OLLAMA:
+        case ModelSource.REGISTRY:
             known = "other weights than those of its digest are told as drift of what runs."
             compared = known if digest is not None else "a digest beside it has such a move told."
-            return f"Ollama pulls by tag, and a tag can be moved. Nothing can pin it; {compared}"
+            engine = backend_profile(backend).title
+            return f"{engine} pulls by tag, and a tag can be moved. Nothing can pin it; {compared}"
         case _ if revision is not None:
             return (
                 f"revision {revision} is no commit, and a branch or a tag can be moved. "
@@ -149,8 +150,9 @@ def revision_refusal(model: str, backend: str, *, own_command: bool) -> tuple[st
         return "an image is pinned by the digest in its reference.", "Leave it out."
     if source is ModelSource.PATH:
         return "a path has no revisions.", "Leave it out."
-    if source is ModelSource.OLLAMA:
-        return "Ollama pulls by tag and takes no revision.", "Leave it out."
+    if source is ModelSource.REGISTRY:
+        engine = backend_profile(backend).title
+        return f"{engine} pulls by tag and takes no revision.", "Leave it out."
     if own_command:
         return (
             "the command is your own, and nothing would hand the revision to it.",

@@ -13,7 +13,8 @@ from typing import Protocol
 
 from holdfast.core.backends import BackendProfile
 from holdfast.core.cost import Cost
-from holdfast.core.engine_report import AdapterRequest, EngineReport
+from holdfast.core.engine_answer import EngineReport
+from holdfast.core.engine_report import AdapterRequest
 from holdfast.core.errors import Problem, ValidationError
 from holdfast.core.ledger import DriftRecord, HistoryEntry
 from holdfast.core.live import Absent, Live, Progress

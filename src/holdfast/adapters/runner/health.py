@@ -103,8 +103,9 @@ class Prober:
                     "POST", f"{target.url}/api/generate", probe_timeout, {"model": target.model}
                 )
                 if _is_missing_model(response):
+                    where = target.backend.title
                     return ProbeResult(
-                        ok=False, detail=f"model {target.model} is not on this Ollama"
+                        ok=False, detail=f"model {target.model} is not on this {where}"
                     )
             case ModelProbe.ONE_TOKEN:
                 least = _CHEAPEST_REQUESTS.get(target.task or "text2text")

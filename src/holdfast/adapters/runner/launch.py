@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from holdfast.adapters.runner.run_spec import DesiredRun, ReplicaGroup
 from holdfast.adapters.runner.secrets import SecretFolder, SecretMissing
-from holdfast.core.backends import BackendProfile
+from holdfast.core.backends import BACKENDS, BackendProfile
 from holdfast.core.command import fill_placeholders, is_script, split_command, unknown_placeholder
 from holdfast.core.engine_report import DeclaredRuntime, read_declaration
 from holdfast.core.lora import LoraAdapter, adapter_flags
@@ -30,7 +30,8 @@ _PASSED_VARIABLES = frozenset(
     " SSL_CERT_FILE SSL_CERT_DIR OMP_NUM_THREADS".split()
 )
 _PASSED_PREFIXES = (
-    "LC_", "CUDA_", "NVIDIA_", "HF_", "HUGGINGFACE_", "HIP_", "ROCR_", "ROCM_", "VLLM_",
+    "LC_", "CUDA_", "NVIDIA_", "HF_", "HUGGINGFACE_", "HIP_", "ROCR_", "ROCM_",
+    *(each.inherited_prefix for each in BACKENDS.values() if each.inherited_prefix),
 )  # fmt: skip
 
 

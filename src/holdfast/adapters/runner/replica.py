@@ -27,11 +27,11 @@ from holdfast.adapters.runner.records import ReplicaRecord, ReplicaRecords
 from holdfast.adapters.runner.replica_log import ReplicaLog
 from holdfast.adapters.runner.run_spec import DesiredRun, EventKind, RunEvent, RunnerLimits
 from holdfast.adapters.runner.secrets import SecretFolder, SecretMask
+from holdfast.core.engine_answer import Unreported
 from holdfast.core.engine_report import (
     FieldComparison,
     RuntimeDifference,
     RuntimeMatch,
-    Unreported,
     adapter_requests,
     compare_runtime,
     differences_of,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from holdfast.core.backends import BACKENDS, POD_PORT, BackendProfile, backend_profile
 from holdfast.core.command import shell_syntax, split_command
@@ -17,7 +18,12 @@ from holdfast.core.names import canonical_slug
 _SHELLS = ("sh", "bash", "dash", "ash")
 _ANY_FLAGS = ("--model", "--model-path", "--model-id", "--hf-repo", "-hf", "-m")
 _LOCAL_FLAGS = ("--model", "-m")
-_MODEL_VARIABLES = ("OLLAMA_MODEL", "LLAMA_ARG_HF_REPO", "LLAMA_ARG_MODEL", "MODEL_ID", "MODEL")
+_MODEL_VARIABLES = (
+    *(name for each in BACKENDS.values() for name in each.model_variables),
+    "MODEL_ID",
+    "MODEL",
+)
+_VARIANTS = {each.variant: backend for backend, each in BACKENDS.items() if each.variant}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +62,7 @@ def detect_backend(
     implied = not command and bool(profile.command) and _has_entry_point(image, profile)
     declared = ours and len(command) != len(profile.command)
     if words is not None and found is not None and profile.command and not declared:
-        rest = _after_own_command(kind, profile, words, found, entered=not command)
+        rest = _after_own_command(profile, words, found, entered=not command)
         if rest is not None:
             return ServerCommand(
                 backend=kind, model=found, args=tuple(rest), own=True, implied=bool(implied)
@@ -115,7 +121,8 @@ def _backend(words: Sequence[str], image: str) -> str:
     names = [part.rpartition("/")[2] for word in words for part in word.split()]
     for backend, profile in BACKENDS.items():
         if any(name in profile.programs for name in names):
-            return "vllm-omni" if backend == "vllm" and "--omni" in names else backend
+            given = ((backend, name) for name in names)
+            return next((_VARIANTS[each] for each in given if each in _VARIANTS), backend)
     path = image.partition("@")[0]
     for backend, profile in BACKENDS.items():
         if any(part in path for part in profile.images):
@@ -129,17 +136,15 @@ def _model(kind: str, words: Sequence[str], env: Mapping[str, str]) -> str | Non
         given = flag_values(parts, flag)
         if given:
             return given[0]
-    if kind.startswith("vllm"):
-        for place, part in enumerate(parts[:-1]):
-            if part == "serve" and not parts[place + 1].startswith("-"):
-                return parts[place + 1]
-        if parts and not parts[0].startswith("-") and parts[0] not in ("serve", "python3"):
-            first = parts[0]  # the image's entry point is `vllm serve`
-            return first if "vllm" not in first.rpartition("/")[2] and "/" in first else None
-    if kind == "ollama":
-        for place, part in enumerate(parts[:-1]):
-            if part in ("pull", "run"):
-                return parts[place + 1].strip("\"'")
+    # A slug of one's own that begins with an engine's is taken for a build of it.
+    profile = BACKENDS.get(kind) or backend_profile(kind.partition("-")[0])
+    for part, following in pairwise(parts):
+        if part in profile.model_words and not following.startswith("-"):
+            return following.strip("\"'")
+    first = parts[0] if parts and profile.model_first else ""
+    if "/" in first and not first.startswith("-"):
+        program = first.rpartition("/")[2]
+        return None if any(name in program for name in profile.programs) else first
     return next((env[name] for name in _MODEL_VARIABLES if env.get(name)), None)
 
 
@@ -149,7 +154,7 @@ def _has_entry_point(image: str, profile: BackendProfile) -> bool:
 
 
 def _after_own_command(
-    kind: str, profile: BackendProfile, words: list[str], model: str, *, entered: bool
+    profile: BackendProfile, words: list[str], model: str, *, entered: bool
 ) -> list[str] | None:
     """What follows the backend's own command, or None when the line says something else."""
     program = profile.command[: _program_length(profile)]
@@ -157,7 +162,8 @@ def _after_own_command(
     if tuple(rest[: len(program)]) == program:
         rest = rest[len(program) :]
     elif entered:  # the image starts the program
-        rest = rest[1:] if kind == "ollama" and rest[:1] == ["serve"] else rest
+        own = len(profile.entry_words)
+        rest = rest[own:] if tuple(rest[:own]) == profile.entry_words else rest
     else:
         return None
     if rest and rest[0] == model:

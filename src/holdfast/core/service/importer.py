@@ -440,9 +440,10 @@ def _foreign_variables(
 def _image(container: Fields, profile: BackendProfile, line: ServerCommand) -> Fields:
     image = str(container.get("image") or "")
     flag = profile.drain_flag
-    if line.own and flag and image == profile.image and flag_values(line.args, flag) is None:
+    field, ours = profile.version_field, image == profile.image
+    if line.own and field and flag and ours and flag_values(line.args, flag) is None:
         # With the image itself declared, a flag for draining would be added.
-        return {"vllm_version": image.rpartition(":")[2].removeprefix("v")}
+        return {field: image.rpartition(":")[2].removeprefix("v")}
     return {"image": image} if image else {}
 
 

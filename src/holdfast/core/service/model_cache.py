@@ -10,7 +10,7 @@ import hashlib
 import re
 from dataclasses import dataclass, replace
 
-from holdfast.core.backends import DEFAULT_BACKEND, Backend
+from holdfast.core.backends import DEFAULT_BACKEND, backend_profile
 from holdfast.core.model import ModelSource, image_reference, is_commit, model_source
 from holdfast.core.service.spec import InferenceService, ModelStatus
 from holdfast.core.tree import Fields
@@ -24,7 +24,7 @@ VOLUME = "model-cache"
 MARKER = ".holdfast-complete"
 """Written last, with the size and the SHA-256 of every file."""
 GGUF_NAME = "model.gguf"
-"""The name under which llama.cpp finds its file, whatever the repository calls it."""
+"""The name under which a backend finds its one file, whatever the repository calls it."""
 DEFAULT_REVISION = "main"
 
 
@@ -64,12 +64,12 @@ def cached_model(service: InferenceService, *, canary: bool) -> CachedModel | No
         return None
     own = spec.canary if canary else None
     repo, _, tag = ((own.model_ref if own else None) or spec.model_ref).partition(":")
-    of_one_file = (spec.backend or DEFAULT_BACKEND) == Backend.LLAMACPP
+    single_file = backend_profile(spec.backend or DEFAULT_BACKEND).single_file
     return CachedModel(
         repo=repo,
         revision=(spec.canary_revision if canary else spec.model_revision) or DEFAULT_REVISION,
         digest=spec.canary_model_digest if canary else spec.model_digest,
-        gguf=tag if of_one_file else None,
+        gguf=tag if single_file else None,
     )
 
 
@@ -88,7 +88,7 @@ def resolved_model(service: InferenceService) -> ModelStatus:
             return replace(found, digest=digest, unknown=None if digest else why)
         case ModelSource.PATH:
             return replace(found, unknown="Nobody here looks at what is at a path.")
-        case ModelSource.OLLAMA:
+        case ModelSource.REGISTRY:
             return replace(found, unknown="Its pods have not said it.")
         case ModelSource.HUB:
             why = "Nothing pins it: each pod takes what it finds when it starts, and engines do not"

@@ -10,15 +10,14 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from holdfast.core.backends import DEFAULT_BACKEND
+from holdfast.core.backends import BACKENDS, DEFAULT_BACKEND
 from holdfast.core.model import DEFAULT_HUB, HUB_PATTERN, ModelSource, is_commit, model_source
 from holdfast.core.service.facts import ConditionReason
 from holdfast.core.service.model_cache import DEFAULT_REVISION, cached_model
 from holdfast.core.service.spec import InferenceService
 
 _TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
-_OTHER_HUBS = ("VLLM_USE_MODELSCOPE", "SGLANG_USE_MODELSCOPE")
-"""Variables by which a backend downloads from a hub of another kind."""
+_OTHER_HUBS = tuple(name for each in BACKENDS.values() for name in each.other_hub_variables)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -256,7 +256,7 @@ def _has_image(spec: Spec) -> bool:
 
 def _versioned(spec: Spec) -> bool:
     backend = spec.backend or DEFAULT_BACKEND
-    return spec.vllm_version is None or (backend == "vllm" and spec.image is None)
+    return spec.vllm_version is None or (backend in _VERSIONED and spec.image is None)
 
 
 def _listens(spec: Spec) -> bool:
@@ -357,10 +357,12 @@ _BACKEND = f"(has(self.backend) ? self.backend : '{DEFAULT_BACKEND}')"
 _KNOWN = "[" + ", ".join(f"'{name}'" for name in BACKENDS_WITH_IMAGE) + "]"
 _TAKEN = "[" + ", ".join(f"'{name}'" for name in RESERVED_VARIABLES) + "]"
 
-_WITHOUT_PATHS = ("ollama",)
+_WITHOUT_PATHS = tuple(name for name, backend in BACKENDS.items() if backend.own_registry)
 """Backends that load nothing from a path."""
-_OF_ONE_FILE = ("llamacpp",)
+_OF_ONE_FILE = tuple(name for name, backend in BACKENDS.items() if backend.single_file)
 """Backends that load a file, not a directory."""
+_VERSIONED = tuple(name for name, backend in BACKENDS.items() if backend.version_field)
+"""Backends whose image has its tag by a field of its own, `vllm_version`."""
 _WITH_DIGEST = tuple(name for name, backend in BACKENDS.items() if backend.tells_digest)
 _WITH_REVISION = tuple(name for name, backend in BACKENDS.items() if backend.revision_flag)
 _CANARY_MODEL = (
@@ -374,6 +376,13 @@ _DECLARES_REVISION = (
 
 def _cel_names(names: Sequence[str]) -> str:
     return "[" + ", ".join(f"'{name}'" for name in names) + "]"
+
+
+def _titles(names: Sequence[str]) -> str:
+    return " or ".join(backend_profile(name).title for name in names)
+
+
+_OF_A_HUB = " && ".join(f"{_BACKEND} != '{name}'" for name in _WITHOUT_PATHS)
 
 
 def _cel_in_hub(model: str) -> str:
@@ -409,10 +418,10 @@ RULES: tuple[ValidationRule[Spec], ...] = (
         field="modelRevision",
         reason="only a repository of a hub has revisions.",
         fix="Leave it out; an image is pinned by the digest in its reference.",
-        cel=f"(!has(self.modelRevision) || {_BACKEND} != 'ollama' && "
+        cel=f"(!has(self.modelRevision) || {_OF_A_HUB} && "
         f"{_cel_in_hub('self.modelRef')}) && "
         "(!has(self.canary) || !has(self.canary.modelRevision) || "
-        f"{_BACKEND} != 'ollama' && {_cel_in_hub(_CANARY_MODEL)})",
+        f"{_OF_A_HUB} && {_cel_in_hub(_CANARY_MODEL)})",
         holds=_has_revisions,
     ),
     ValidationRule(
@@ -434,7 +443,8 @@ RULES: tuple[ValidationRule[Spec], ...] = (
     ValidationRule(
         field="cache",
         reason="only a repository of the Hub is downloaded into it, and a modelRef is none.",
-        fix="Leave it out, or write modelRef like org/name, for llama.cpp like org/name:Q4_K_M.",
+        fix=f"Leave it out, or write modelRef like org/name, for {_titles(_OF_ONE_FILE)} like "
+        "org/name:Q4_K_M.",
         cel=f"!has(self.cache) || !({_BACKEND} in {_cel_names(_WITHOUT_PATHS)}) && "
         f"{_BOTH_MODELS}.all(m, {_BACKEND} in {_cel_names(_OF_ONE_FILE)} ? "
         f"m.matches('{GGUF_PATTERN}') : m.matches('{HUB_PATTERN}'))",
@@ -710,9 +720,11 @@ RULES: tuple[ValidationRule[Spec], ...] = (
     ),
     ValidationRule(
         field="vllmVersion",
-        reason="it chooses the tag of vLLM's own image, which is not used here.",
-        fix="Leave it out, or leave image out and use the backend vllm.",
-        cel=f"!has(self.vllmVersion) || ({_BACKEND} == 'vllm' && !has(self.image))",
+        reason=f"it chooses the tag of {_titles(_VERSIONED)}'s own image, which is not used here.",
+        fix=f"Leave it out, or leave image out and use the backend {' or '.join(_VERSIONED)}.",
+        cel="!has(self.vllmVersion) || ("
+        + " || ".join(f"{_BACKEND} == '{name}'" for name in _VERSIONED)
+        + " && !has(self.image))",
         holds=_versioned,
     ),
     ValidationRule(

@@ -22,13 +22,12 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from holdfast.core.backends import DEFAULT_BACKEND, POD_PORT, BackendProfile, backend_profile
+from holdfast.core.engine_answer import EngineReport, Unreported
 from holdfast.core.engine_report import (
     DeclaredRuntime,
-    EngineReport,
     FieldComparison,
     RuntimeDifference,
     RuntimeMatch,
-    Unreported,
     adapter_requests,
     compare_runtime,
     differences_of,

@@ -167,11 +167,20 @@ def test_the_reason_tells_whether_a_source_may_come_back(reason: StaleReason) ->
     assert bool(blocker) is needs_a_person
 
 
-def test_of_a_controller_without_reasons_the_sentence_tells_the_same() -> None:
-    assert not found(followed(sync="synced", stale="Source could not be read. No answer."))
-    broken = found(followed(sync="synced", stale="Input was refused. a.yaml:3: no YAML."))
-    assert broken
-    assert broken.exit == 1
+@pytest.mark.parametrize("reason", ["", "of-a-later-version"])
+@pytest.mark.parametrize("stale", ["Source could not be read.", "Input was refused. No YAML."])
+def test_what_is_not_known_to_need_a_person_is_waited_for(stale: str, reason: str) -> None:
+    """The sentence is for people: a controller of before gives no other reason."""
+    now = followed(sync="synced", stale=stale, stale_reason=reason)
+    assert not WaitGoal(state="ready").is_reached(now)
+    assert not found(now)
+
+
+def test_what_is_declared_wrongly_is_an_error_and_no_decision() -> None:
+    broken = followed(sync="synced", stale="a.yaml:3: no YAML.", stale_reason=StaleReason.INVALID)
+    blocker = found(broken)
+    assert blocker
+    assert blocker.exit == 1
     twice = ConditionForm(type="Ready", status="False", reason="DeclaredTwice", message="Both.")
     blocker = found(followed(sync="unknown", conditions=[twice]))
     assert blocker

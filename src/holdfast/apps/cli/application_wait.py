@@ -16,18 +16,17 @@ from holdfast.apps.cli.exits import Exit
 from holdfast.apps.cli.session import Session
 from holdfast.apps.cli.views.applications import object_address, object_name
 from holdfast.apps.cli.views.text import count, format_time, one_line
-from holdfast.core.errors import SourceUnavailable, TargetUnavailable, WaitTimeout
+from holdfast.core.errors import TargetUnavailable, WaitTimeout
 from holdfast.core.gitops.source import StaleReason
 from holdfast.core.quantity import format_seconds
-from holdfast.wire.gitops_http_v1 import FollowedForm, HoldForm, ObjectStatusForm, SourceForm
+from holdfast.wire.gitops_http_v1 import FollowedForm, HoldForm, ObjectStatusForm
 from holdfast.wire.gitops_v1 import ApplicationDriftForm
 
 GoalState = Literal["ready", "synced", "healthy"]
 POLL_SECONDS = 1.0
-_TRANSIENT_REASONS = (StaleReason.UNANSWERED, StaleReason.UNAVAILABLE)
-"""What may pass by itself; the rest needs somebody's commit."""
-_TRANSIENT_SUMMARIES = (SourceUnavailable.summary, TargetUnavailable.summary)
-"""How the same begins where a controller gives the sentence alone, without the reason."""
+_LASTING_REASONS = frozenset({StaleReason.INVALID, StaleReason.UNACCEPTED})
+"""What needs a person. The rest may pass by itself, and so may what is not known: a controller
+of an earlier version gives no reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,18 +107,12 @@ def _source_blockers(found: FollowedForm) -> Iterator[Blocker]:
             hint = "Have one Application alone declare it."
             yield Blocker(message=each.message, hint=hint, exit=Exit.ERROR)
     source = found.source
-    if source.stale and not found.plans and not _is_transient(source):
+    if source.stale_reason in _LASTING_REASONS and not found.plans:
         yield Blocker(
             message=f"{found.id} cannot follow its repository: {source.stale}",
             hint="Fix it in Git or in the Application, then wait again.",
             exit=Exit.ERROR,
         )
-
-
-def _is_transient(source: SourceForm) -> bool:
-    if source.stale_reason:
-        return source.stale_reason in _TRANSIENT_REASONS
-    return source.stale.startswith(_TRANSIENT_SUMMARIES)
 
 
 def _plan_blockers(found: FollowedForm) -> Iterator[Blocker]:

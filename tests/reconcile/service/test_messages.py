@@ -8,9 +8,10 @@ import pytest
 
 from holdfast.core.service.facts import ConditionReport, ConditionReports
 from holdfast.core.service.spec import Condition, InferenceServiceStatus
+from holdfast.reconcile.service.conditions import describe_rollout
 from holdfast.reconcile.service.messages import note_of
 from holdfast.reconcile.service.observe import RolloutStatus
-from holdfast.reconcile.service.status import _describe_rollout, facts_of_transition
+from holdfast.reconcile.service.transitions import facts_of_transition
 
 
 def rollout(
@@ -51,7 +52,7 @@ def rollout(
     ],
 )
 def test_replicas_are_counted_in_a_sentence_that_is_true(state: RolloutStatus, words: str) -> None:
-    assert _describe_rollout(state) == words
+    assert describe_rollout(state) == words
 
 
 @pytest.mark.parametrize(("reason", "warns"), [("RollingOut", False), ("PodsFailing", True)])

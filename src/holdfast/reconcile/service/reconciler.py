@@ -19,12 +19,7 @@ from holdfast.core.object_cost import pod_spec_of
 from holdfast.core.policy import Circumstances, DecisionAction, OnDrift, Reason, decide
 from holdfast.core.service.autoscaling import needs_prometheus, uses_keda
 from holdfast.core.service.canary import CanaryDecision
-from holdfast.core.service.children import (
-    Gateway,
-    carried_annotations,
-    carried_labels,
-    manifests,
-)
+from holdfast.core.service.children import Gateway, carried_annotations, carried_labels, manifests
 from holdfast.core.service.facts import (
     ChildDeleted,
     ConditionReason,
@@ -38,13 +33,7 @@ from holdfast.core.service.model_head import ModelHead
 from holdfast.core.service.pod_health import PodFlaps
 from holdfast.core.service.spec import API_VERSION, KIND, InferenceService, InferenceServiceStatus
 from holdfast.core.tree import Fields
-from holdfast.reconcile.kube import (
-    ConflictReason,
-    KindNotServed,
-    KubeClient,
-    KubeConflict,
-    ref_of,
-)
+from holdfast.reconcile.kube import ConflictReason, KindNotServed, KubeClient, KubeConflict, ref_of
 from holdfast.reconcile.objects.cost import CostEstimator
 from holdfast.reconcile.objects.resource_manager import ResourceManager
 from holdfast.reconcile.ports import Clock, MetricSource
@@ -87,14 +76,12 @@ from holdfast.reconcile.service.observe import (
 from holdfast.reconcile.service.runtime import NOT_ASKED, ObstacleKind, RuntimeFindings
 from holdfast.reconcile.service.status import (
     ServiceResult,
-    StatusInputs,
-    condition_of,
-    facts_of_transition,
-    facts_of_writes,
     make_missing_kind_status,
     make_refused_status,
     make_status,
 )
+from holdfast.reconcile.service.status_inputs import StatusInputs, condition_of
+from holdfast.reconcile.service.transitions import facts_of_transition, facts_of_writes
 from holdfast.wire.inference_service_v1alpha1 import status_to_json
 
 MakeStatus: TypeAlias = Callable[[], Awaitable[InferenceServiceStatus]]

@@ -280,6 +280,8 @@ def _said_once(scale: Autoscaling) -> Autoscaling:
     """The same without what is said in another way too, or has nothing to apply to."""
     if scale.metrics is not None or scale.preset is not None:
         scale = replace(scale, metric=None)
+    if scale.metrics is not None and scale.preset is None:
+        scale = replace(scale, target=None)
     return replace(scale, idle_after=None) if scale.min else scale
 
 

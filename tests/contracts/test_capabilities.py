@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from tests.contracts.targets import FACTORIES, PROJECT
 
-from holdfast.core.check import unsupported_fields
 from holdfast.core.errors import ValidationError
 from holdfast.core.live import Absent
 from holdfast.core.policy import OnDrift
+from holdfast.core.single_machine import unsupported_fields
 from holdfast.core.workload import Resources, Suspend, WorkloadSpec, desired_of
 from holdfast.reconcile import reconciler
 from holdfast.wire.service_mapping import unsupported_on_kubernetes

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.check import unsupported_fields
 from holdfast.core.model import (
     ModelPin,
     files_digest,
@@ -17,6 +16,7 @@ from holdfast.core.model import (
     model_pin,
     unpinned_reason,
 )
+from holdfast.core.single_machine import unsupported_fields
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 IMAGE = f"oci://registry.example/chat@sha256:{'ab' * 32}"

@@ -1,41 +1,47 @@
 """Says everything that is wrong with a declared workload, each with its reason and its fix.
 
-Called when a `WorkloadSpec` is built, so no target ever meets an invalid one. What one machine
-cannot do for a workload is said here too (`unsupported_fields`): the embedded target refuses these
-fields at plan time, and so does a client of a control plane that runs workloads on its own machine.
-Where the wire has to accept them, the same texts stand in the workload's status.
+Called when a `WorkloadSpec` is built, so no target ever meets an invalid one. What an
+InferenceService is held to as well is in `rules.py`; what a target cannot do is for that target to
+say (`single_machine.py`, `wire/service_mapping.py`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import MISSING, fields, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeGuard
 
+from holdfast.core import custom_resource, lora
 from holdfast.core.backends import BACKENDS, Backend
 from holdfast.core.command import (
-    PLACEHOLDERS,
     leading_variable,
     shell_syntax,
     split_command,
-    unknown_placeholder,
 )
 from holdfast.core.errors import Problem
-from holdfast.core.model import DIGEST_PATTERN, REVISION_PATTERN, revision_refusal
+from holdfast.core.model import DIGEST_PATTERN, REVISION_PATTERN
 from holdfast.core.names import is_slug, slug_problems
 from holdfast.core.quantity import parse_duration, parse_moment, parse_quantity
 from holdfast.core.redact import quote_text
-from holdfast.core.scan import MAX_TEXT, oversize_problem, safe_name, scan_values, secret_argument
-from holdfast.core.tree import Tree
+from holdfast.core.rules import (
+    ANALYSIS_BOUND,
+    DEVICE_NAME,
+    SCALED_ONCE,
+    SECRET_PLACE,
+    VARIABLE_NAME,
+    clear_secret_problems,
+    declared_variables,
+    placeholder_problems,
+    shape_problem,
+)
+from holdfast.core.scan import MAX_TEXT, oversize_problem, safe_name, scan_values
 
 if TYPE_CHECKING:
     from holdfast.core.workload import Autoscaling, Resources, WorkloadSpec
 
 MAX_REPLICAS = 1_000
-_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_KEY = re.compile(r"[A-Za-z0-9._-]{1,253}")
 _REVISION = re.compile(f"(?=.{{1,200}}$){REVISION_PATTERN[1:-1]}")
 _DIGEST = re.compile(DIGEST_PATTERN[1:-1])
 _POLICIES = ("fixed", "scheduled", "autoscaling")
@@ -70,48 +76,6 @@ def _set_fields(spec: WorkloadSpec) -> Iterator[tuple[str, object]]:
         value = getattr(spec, name)
         if value is not None:
             yield name, value
-
-
-def shape_problem(field: str, value: object) -> Problem:
-    """A nested field got something that is neither its type nor a mapping."""
-    return Problem(
-        field=field,
-        reason=f"a {type(value).__name__} was given.",
-        fix="Give a mapping of its fields.",
-    )
-
-
-def unknown_problem(field: str, known: list[str]) -> Problem:
-    """A mapping has a key that means nothing."""
-    like = nearest_name(field.rpartition(".")[2], known)
-    return Problem(
-        field=safe_name(field),
-        reason="there is no such field.",
-        fix=f"Did you mean {like}?" if like else f"Known fields: {', '.join(known)}.",
-    )
-
-
-def nearest_name(text: str, known: Iterable[str]) -> str | None:
-    """Return the one of `known` that a misspelt text most likely stands for."""
-    from difflib import get_close_matches  # only a mistake needs it
-
-    spelt = {name.lower().replace("-", "_"): name for name in known}
-    found = get_close_matches(text[:100].lower().replace("-", "_"), spelt, n=1, cutoff=0.7)
-    return spelt[found[0]] if found else None
-
-
-def missing_problem(field: str, kind: type, given: set[str]) -> Problem:
-    """A mapping lacks a key that it cannot do without."""
-    needed = [
-        part.name
-        for part in fields(kind)
-        if part.default is MISSING and part.default_factory is MISSING and part.name not in given
-    ]
-    return Problem(
-        field=field,
-        reason=f"{' and '.join(needed)} must be given.",
-        fix=f"Add {', '.join(f'{field}.{name}' for name in needed)}.",
-    )
 
 
 def _identity_problems(spec: WorkloadSpec) -> Iterator[Problem]:
@@ -203,7 +167,7 @@ def _command_problems(spec: WorkloadSpec) -> Iterator[Problem]:
             if spec.image is None:  # the entry point of an image may fill in what it likes
                 declared = declared_variables(spec.env, spec.secrets)
                 yield from placeholder_problems("args", args, declared)
-            yield from _argument_problems("args", args)
+            yield from clear_secret_problems("args", args)
         else:
             yield Problem(
                 field="args", reason="it is not a list of texts.", fix="Quote each argument."
@@ -239,41 +203,7 @@ def _command_line_problems(path: str, text: object, declared: frozenset[str]) ->
             fix=f"Begin with the program, and move {safe_name(variable)} to env.",
         )
     yield from placeholder_problems(path, arguments, declared)
-    yield from _argument_problems(path, arguments)
-
-
-def declared_variables(*groups: object) -> frozenset[str]:
-    """The names of what an environment will have, from `env` and `secrets` of any shape."""
-    return frozenset(str(name) for held in groups if isinstance(held, Mapping) for name in held)
-
-
-def placeholder_problems(
-    path: str, arguments: Sequence[str], declared: frozenset[str]
-) -> Iterator[Problem]:
-    """Say that a variable in a line would stay as it is written."""
-    unknown = unknown_placeholder(arguments, declared)
-    if unknown:
-        name = unknown.strip("${}()")
-        like = nearest_name(name, (*PLACEHOLDERS, *declared))
-        written = f"Write ${{{name}}}." if name in declared else ""
-        yield Problem(
-            field=path,
-            reason=f"nothing fills in {quote_text(unknown)}.",
-            fix=written
-            or (f"Did you mean ${{{like}}}?" if like else "")
-            or "Declare it under env or secrets; of others only ${PORT}, ${HOST} and ${MODEL} are "
-            "filled in.",
-        )
-
-
-def _argument_problems(path: str, arguments: Sequence[str]) -> Iterator[Problem]:
-    name = secret_argument(arguments)
-    if name is not None:
-        yield Problem(
-            field=path,
-            reason=f"{safe_name(name) or 'it'} has a secret in clear.",
-            fix="Most backends read it from an environment variable: name it under secrets.",
-        )
+    yield from clear_secret_problems(path, arguments)
 
 
 def _environment_problems(spec: WorkloadSpec) -> Iterator[Problem]:
@@ -302,26 +232,10 @@ def _environment_problems(spec: WorkloadSpec) -> Iterator[Problem]:
                 fix=f"Move it to {name}.",
             )
     for group, names in (("env", env), ("secrets", secrets)):
-        for name in names:
-            if not isinstance(name, str) or not _ENV_NAME.fullmatch(name):
-                yield Problem(
-                    field=f"{group}.{safe_name(name)}",
-                    reason="it is not a variable name.",
-                    fix="Use letters, digits and underscores, not a digit first.",
-                )
+        yield from VARIABLE_NAME.key_problems(group, names)
     for name, ref in secrets.items():
-        if ref is not None and not (  # None: its shape was a problem already
-            isinstance(ref.name, str)
-            and isinstance(ref.key, str)
-            and is_slug(ref.name)
-            and _KEY.fullmatch(ref.key)
-            and not ref.key.startswith(".")
-        ):
-            yield Problem(
-                field=f"secrets.{safe_name(name)}",
-                reason="its name or key is not usable.",
-                fix="Use a slug as the name, and letters, digits, dot, dash as the key.",
-            )
+        if ref is not None:  # else its shape was a problem already
+            yield from SECRET_PLACE.problems(f"secrets.{safe_name(name)}", ref)
 
 
 def _amount_problems(spec: WorkloadSpec) -> Iterator[Problem]:
@@ -372,12 +286,7 @@ def _scaling_metric_problems(scale: Autoscaling) -> Iterator[Problem]:
             reason="it is not a list of at least one.",
             fix="Give a metric and a target each, or leave it out.",
         )
-    if scale.metric is not None and (metrics is not None or scale.preset is not None):
-        yield Problem(
-            field="autoscaling",
-            reason="what to scale by is said twice.",
-            fix="Give metric and target alone, or list all under metrics.",
-        )
+    yield from SCALED_ONCE.problems("autoscaling", scale)
     if scale.preset is not None and scale.preset not in _PRESETS:
         yield Problem(
             field="autoscaling.preset",
@@ -417,8 +326,6 @@ def _policy_config_problems(policy: str, config: Mapping[str, object]) -> Iterat
 def _adapter_problems(spec: WorkloadSpec) -> Iterator[Problem]:
     if spec.adapters is None:
         return
-    from holdfast.core import custom_resource, lora  # they need what is here
-
     wrong = [
         replace(problem, field=f"adapters[{place}].{problem.field}")
         for place, each in enumerate(spec.adapters)
@@ -460,15 +367,9 @@ def _amounts_of_resources(path: str, resources: Resources) -> Iterator[Problem]:
     if devices is not None and not isinstance(devices, Mapping):
         yield shape_problem(f"{path}.accelerators", devices)
         return
+    yield from DEVICE_NAME.key_problems(f"{path}.accelerators", devices)
     for name, count in (devices or {}).items():
-        field = f"{path}.accelerators.{safe_name(name)}"
-        if not isinstance(name, str) or "/" not in name:
-            yield Problem(
-                field=field,
-                reason="it is not the name of an extended resource.",
-                fix="Write it with its domain, like amd.com/gpu.",
-            )
-        yield from _count_problems(field, count, low=1)
+        yield from _count_problems(f"{path}.accelerators.{safe_name(name)}", count, low=1)
 
 
 def _canary_problems(spec: WorkloadSpec) -> Iterator[Problem]:
@@ -489,10 +390,7 @@ def _canary_problems(spec: WorkloadSpec) -> Iterator[Problem]:
         )
     yield from _canary_variable_problems(canary.env, spec.secrets)
     if canary.analysis is not None:
-        if canary.analysis.max is None and canary.analysis.min is None:
-            yield Problem(
-                field="canary.analysis", reason="it has no bound.", fix="Give max, min or both."
-            )
+        yield from ANALYSIS_BOUND.problems("canary.analysis", canary.analysis)
         yield from _count_problems("canary.analysis.rounds", canary.analysis.rounds, low=1)
 
 
@@ -504,12 +402,7 @@ def _canary_variable_problems(env: object, secrets: object) -> Iterator[Problem]
         return
     for name, value in env.items():
         field = f"canary.env.{safe_name(name)}"
-        if not isinstance(name, str) or not _ENV_NAME.fullmatch(name):
-            yield Problem(
-                field=field,
-                reason="it is not a variable name.",
-                fix="Use letters, digits and underscores, not a digit first.",
-            )
+        yield from VARIABLE_NAME.problems(field, name)
         if not isinstance(value, str):
             yield Problem(field=field, reason="it is not text.", fix="Quote the value.")
         if isinstance(secrets, Mapping) and name in secrets:
@@ -585,152 +478,3 @@ def _count_problems(field: str, value: object, *, low: int) -> Iterator[Problem]
 
 def _is_int(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-_NO_WORKERS = "one machine has no workers to choose from."
-_NO_LIMITS = "local processes are started as they are, so this limit would not be enforced."
-
-
-def unsupported_fields(fields: Mapping[str, Tree]) -> list[Problem]:
-    """List the declared fields that a single machine would have to drop."""
-    return [
-        *_unsupported_process(fields),
-        *_unsupported_cache(fields),
-        *_unused_revisions(fields),
-        *_unsupported_scaling(fields),
-        *_unenforced_resources(fields),
-        *_unsupported_canary(fields),
-        *_unsupported_suspension(fields),
-    ]
-
-
-def _unsupported_process(fields: Mapping[str, Tree]) -> Iterator[Problem]:
-    if not fields.get("command"):
-        for name in ("image", "args"):
-            if fields.get(name) is not None:
-                yield Problem(
-                    field=name,
-                    reason="there is no container engine here.",
-                    fix="Give a command that starts the backend on this machine.",
-                )
-    if fields.get("pod_template") is not None:
-        yield Problem(
-            field="pod_template",
-            reason="there are no pods here.",
-            fix="Leave it out, or run the workload on Kubernetes.",
-        )
-    for name in ("worker_id", "gpu_resource_id"):
-        if fields.get(name) is not None:
-            yield Problem(field=name, reason=_NO_WORKERS, fix="Leave it out.")
-    if fields.get("nodes") not in (None, 1):
-        yield Problem(field="nodes", reason="one machine is one node.", fix="Leave it out.")
-
-
-def _unsupported_cache(fields: Mapping[str, Tree]) -> Iterator[Problem]:
-    canary = fields.get("canary")
-    own = canary if isinstance(canary, dict) else {}
-    if fields.get("cache") is not None:
-        yield Problem(
-            field="cache",
-            reason="nothing here downloads a model for several replicas.",
-            fix="Leave it out, and give the path that holdfast models download wrote to.",
-        )
-    for path, held in (("model_digest", fields), ("canary.model_digest", own)):
-        if held.get("model_digest") is not None:
-            yield Problem(
-                field=path,
-                reason="nothing here would check it.",
-                fix="Leave it out, and check it with holdfast models download --digest.",
-            )
-
-
-def _unused_revisions(fields: Mapping[str, Tree]) -> Iterator[Problem]:
-    """A revision that a process would not be started with."""
-    canary = fields.get("canary")
-    own = canary if isinstance(canary, dict) else {}
-    model, backend = fields.get("model"), fields.get("backend")
-    if not isinstance(model, str) or not isinstance(backend, str):
-        return  # parts of a workload, checked by themselves
-    for path, value, held in (
-        ("model_revision", fields.get("model_revision"), fields),
-        ("canary.model_revision", own.get("model_revision"), {**fields, **own}),
-    ):
-        if value is not None:
-            reason, fix = revision_refusal(
-                str(held.get("model")), backend, own_command=bool(held.get("command"))
-            )
-            if reason:
-                yield Problem(field=path, reason=reason, fix=fix)
-
-
-def _unsupported_scaling(fields: Mapping[str, Tree]) -> Iterator[Problem]:
-    scale = fields.get("autoscaling")
-    if isinstance(scale, dict) and (
-        scale.get("min") != scale.get("max") or scale.get("idle_after") is not None
-    ):
-        yield Problem(
-            field="autoscaling",
-            reason="nothing here changes the number of replicas by itself.",
-            fix="Give replicas, or the same min and max.",
-        )
-    policy = fields.get("execution_policy")
-    config = fields.get("execution_policy_config")
-    limits = config if isinstance(config, dict) else {}
-    if policy == "scheduled":
-        yield Problem(
-            field="execution_policy",
-            reason="workloads run here all the time, not by a schedule.",
-            fix="Use fixed, or give replicas.",
-        )
-    elif policy == "autoscaling" and limits.get("min_workers", 0) != limits.get("max_workers", 1):
-        yield Problem(
-            field="execution_policy",
-            reason="nothing here changes the number of replicas by itself.",
-            fix="Use fixed, or give the same min_workers and max_workers.",
-        )
-
-
-def _unenforced_resources(fields: Mapping[str, Tree]) -> Iterator[Problem]:
-    resources = fields.get("resources")
-    for name, value in (resources if isinstance(resources, dict) else {}).items():
-        if value is not None:
-            yield Problem(
-                field=f"resources.{name}",
-                reason=_NO_LIMITS,
-                fix="Leave it out, and limit the backend by its own flags or by the command.",
-            )
-
-
-def _unsupported_canary(fields: Mapping[str, Tree]) -> Iterator[Problem]:
-    canary = fields.get("canary")
-    if not isinstance(canary, dict):
-        return
-    if canary.get("image") is not None:
-        yield Problem(
-            field="canary.image",
-            reason="there is no container engine here.",
-            fix="Give the canary a command.",
-        )
-    if canary.get("env") is not None:
-        yield Problem(
-            field="canary.env",
-            reason="a canary runs here in the primary's environment.",
-            fix="Give the canary a command that sets it.",
-        )
-    if canary.get("resources") is not None:
-        yield Problem(field="canary.resources", reason=_NO_LIMITS, fix="Leave it out.")
-    if canary.get("analysis") is not None:
-        yield Problem(
-            field="canary.analysis",
-            reason="nothing here measures a canary.",
-            fix="Leave it out and set the weight by hand.",
-        )
-
-
-def _unsupported_suspension(fields: Mapping[str, Tree]) -> Iterator[Problem]:
-    if fields.get("suspend") is not None:
-        yield Problem(
-            field="suspend",
-            reason="it holds back the operator of a cluster, and there is none here.",
-            fix="Leave it out.",
-        )

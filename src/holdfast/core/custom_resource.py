@@ -17,9 +17,9 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Annotated, Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from holdfast.core.check import shape_problem
 from holdfast.core.errors import InvalidSpec, Problem
 from holdfast.core.quantity import MOMENT_PATTERN, parse_duration
+from holdfast.core.rules import shape_problem
 from holdfast.core.scan import safe_name, scan_values
 
 GROUP = "holdfast.dev"

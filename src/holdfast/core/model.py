@@ -143,6 +143,10 @@ def unpinned_adapter_reason(source: str) -> str:
     )
 
 
+NOT_HANDED_ON = "the command is your own, and nothing would hand the revision to it."
+"""Why a revision beside a command would have no effect."""
+
+
 def revision_refusal(model: str, backend: str, *, own_command: bool) -> tuple[str, str]:
     """Say why a process would ignore a revision, and what to do; empty where it does not."""
     source = model_source(model, backend)
@@ -155,7 +159,7 @@ def revision_refusal(model: str, backend: str, *, own_command: bool) -> tuple[st
         return f"{engine} pulls by tag and takes no revision.", "Leave it out."
     if own_command:
         return (
-            "the command is your own, and nothing would hand the revision to it.",
+            NOT_HANDED_ON,
             "Write it into the command, or leave the command out.",
         )
     if backend_profile(backend).revision_flag is None:

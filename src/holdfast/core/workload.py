@@ -18,6 +18,7 @@ from holdfast.core.errors import Problem, ValidationError
 from holdfast.core.lora import LoraAdapter
 from holdfast.core.names import MAX_SLUG, WorkloadId, canonical_slug
 from holdfast.core.redact import redact
+from holdfast.core.rules import missing_problem, shape_problem, unknown_problem
 from holdfast.core.scan import safe_name
 from holdfast.core.tree import Fields, Tree, digest, plain_tree
 
@@ -346,11 +347,11 @@ def _build_nested(kind: type[T], value: object, name: str, problems: list[Proble
     if value is None or isinstance(value, kind):
         return value
     if not isinstance(value, Mapping):
-        problems.append(check.shape_problem(name, value))
+        problems.append(shape_problem(name, value))
         return None
     known = {field.name for field in fields(kind)}  # type: ignore[arg-type]  # kind is one of ours
     unknown = [str(key) for key in value if key not in known]
-    problems.extend(check.unknown_problem(f"{name}.{key}", sorted(known)) for key in unknown)
+    problems.extend(unknown_problem(f"{name}.{key}", sorted(known)) for key in unknown)
     given = {str(key): item for key, item in value.items() if key in known}
     for part, inner in (("analysis", Analysis), ("resources", Resources)):
         if kind is Canary and part in given:
@@ -363,7 +364,7 @@ def _build_nested(kind: type[T], value: object, name: str, problems: list[Proble
     try:
         return kind(**given)
     except TypeError:
-        problems.append(check.missing_problem(name, kind, set(given)))
+        problems.append(missing_problem(name, kind, set(given)))
         return None
 
 
@@ -371,7 +372,7 @@ def _build_secret_refs(value: object, problems: list[Problem]) -> dict[str, obje
     if value is None:
         return None
     if not isinstance(value, Mapping):
-        problems.append(check.shape_problem("secrets", value))
+        problems.append(shape_problem("secrets", value))
         return None
     return {
         str(name): _build_nested(
@@ -385,7 +386,7 @@ def _build_adapters(value: object, problems: list[Problem]) -> tuple[object, ...
     if value is None:
         return None
     if not isinstance(value, list | tuple):
-        problems.append(check.shape_problem("adapters", value))
+        problems.append(shape_problem("adapters", value))
         return None
     built = [
         _build_nested(LoraAdapter, {} if each is None else each, f"adapters[{place}]", problems)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from holdfast.core import rules
 from holdfast.core.custom_resource import (
     GROUP,
     MAX_ITEMS,
@@ -187,17 +188,15 @@ def _with_format(schema: Fields, form: ValueFormat) -> Fields:
 def _with_name_rules(part: SchemaField, schema: Fields) -> Fields:
     if part.wire == "accelerators":
         devices: Fields = {
-            "rule": f"self.all(n, n.matches('{validation.DEVICE_PATTERN}'))",
-            "message": "accelerators: it is not the name of an extended resource. "
-            "Write it with its domain, like amd.com/gpu.",
+            "rule": f"self.all(n, n.matches('{rules.DEVICE_PATTERN}'))",
+            "message": f"accelerators: {rules.DEVICE_NAME.reason} {rules.DEVICE_NAME.fix}",
         }
         return {**schema, "maxProperties": MAX_ITEMS, "x-kubernetes-validations": [devices]}
     if part.wire not in ("env", "secrets"):
         return schema
     names: Fields = {
-        "rule": f"self.all(n, n.matches('{validation.VARIABLE_PATTERN}'))",
-        "message": f"{part.wire}: it is not a variable name. "
-        "Use letters, digits and underscores, not a digit first.",
+        "rule": f"self.all(n, n.matches('{rules.VARIABLE_PATTERN}'))",
+        "message": f"{part.wire}: {rules.VARIABLE_NAME.reason} {rules.VARIABLE_NAME.fix}",
     }
     if part.wire == "secrets":
         schema["additionalProperties"] = _secret_ref()
@@ -211,7 +210,7 @@ def _secret_ref() -> Fields:
         "required": ["name", "key"],
         "properties": {
             "name": {"type": "string", "pattern": slug, "maxLength": 63},
-            "key": {"type": "string", "pattern": validation.SECRET_KEY_PATTERN, "maxLength": 253},
+            "key": {"type": "string", "pattern": rules.SECRET_KEY_PATTERN, "maxLength": 253},
         },
     }
 

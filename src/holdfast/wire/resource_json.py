@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import TypeVar
 
-from holdfast.core.check import shape_problem, unknown_problem
 from holdfast.core.custom_resource import (
     API_VERSION,
     SchemaField,
@@ -18,6 +17,7 @@ from holdfast.core.custom_resource import (
     schema_fields,
 )
 from holdfast.core.errors import InvalidSpec, Problem
+from holdfast.core.rules import shape_problem, unknown_problem
 from holdfast.core.tree import Fields, Tree, plain_tree
 
 T = TypeVar("T")

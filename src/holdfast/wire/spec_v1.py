@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast.core.check import unknown_problem
 from holdfast.core.errors import Problem, ValidationError
+from holdfast.core.rules import unknown_problem
 from holdfast.core.scan import oversize_problem
 from holdfast.core.tree import Fields, Tree
 from holdfast.core.workload import IDENTITY_FIELDS, SPEC_FIELDS, WorkloadSpec

@@ -18,13 +18,13 @@ from holdfast.adapters.store import (
     TokenScope,
     WorkloadRecord,
 )
-from holdfast.core.check import unsupported_fields
 from holdfast.core.drift import Cause, DriftKind
 from holdfast.core.errors import Conflict, NotFound, ValidationError, WorkloadFailed
 from holdfast.core.ledger import DriftEntry
 from holdfast.core.live import Phase, Progress, Status, Writer
 from holdfast.core.names import WorkloadId
 from holdfast.core.policy import OnDrift
+from holdfast.core.single_machine import unsupported_fields
 from holdfast.core.tree import Fields
 from holdfast.core.workload import desired_of
 from holdfast.reconcile import reconciler

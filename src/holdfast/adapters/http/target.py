@@ -18,7 +18,6 @@ from holdfast.adapters.http.responses import (
     read_lines,
 )
 from holdfast.adapters.http.transports import Deadline, deadline_in
-from holdfast.core.check import unsupported_fields
 from holdfast.core.cost import Cost
 from holdfast.core.errors import (
     NOTHING_CHANGED,
@@ -31,6 +30,7 @@ from holdfast.core.ledger import DriftRecord, HistoryEntry
 from holdfast.core.live import Absent, Live, Phase, Progress
 from holdfast.core.names import WorkloadId
 from holdfast.core.plan import Action, Step
+from holdfast.core.single_machine import unsupported_fields
 from holdfast.core.workload import Desired
 from holdfast.wire.decode import prepare_type, reshape
 from holdfast.wire.ledger_v1 import (

@@ -14,13 +14,13 @@ import msgspec
 from holdfast.adapters.store.records import WorkloadRecord
 from holdfast.adapters.store.store import Store
 from holdfast.adapters.store.transaction import Transaction
-from holdfast.core.check import unsupported_fields
 from holdfast.core.cost import Cost
 from holdfast.core.errors import Conflict, NotFound, Problem, WorkloadFailed
 from holdfast.core.ledger import DriftRecord, HistoryEntry
 from holdfast.core.live import Absent, Live, Phase, Progress, Status, Writer
 from holdfast.core.names import WorkloadId
 from holdfast.core.plan import UNWRITTEN_KINDS, Action, Step, fields_after_write, step_back
+from holdfast.core.single_machine import unsupported_fields
 from holdfast.core.tree import Fields, digest
 from holdfast.core.workload import Desired
 from holdfast.reconcile.ports import reused_key_error

@@ -17,11 +17,11 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from holdfast.apps.server.errors import HttpError
-from holdfast.core.check import unknown_problem
 from holdfast.core.errors import MAX_PROBLEMS, Problem
 from holdfast.core.live import Writer
 from holdfast.core.people import actor_text
 from holdfast.core.redact import credential_in
+from holdfast.core.rules import unknown_problem
 from holdfast.core.tree import Tree
 
 if TYPE_CHECKING:

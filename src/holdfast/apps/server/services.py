@@ -19,9 +19,9 @@ from holdfast.apps.server.live_events import EventHub
 from holdfast.apps.server.metrics import ServerMetrics
 from holdfast.apps.server.sessions import SignInLinks
 from holdfast.apps.server.supervisor import ServerSupervisor
-from holdfast.core.check import unsupported_fields
 from holdfast.core.live import Live, Status, Writer
 from holdfast.core.people import parse_actor
+from holdfast.core.single_machine import unsupported_fields
 from holdfast.reconcile.ports import ControlTarget
 
 if TYPE_CHECKING:

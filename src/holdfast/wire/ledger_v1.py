@@ -56,10 +56,30 @@ class WorkloadDriftLinksForm(msgspec.Struct, kw_only=True, omit_defaults=True):
     """In the page of this server, where its base URL is set."""
 
 
+class RevertChoiceForm(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Whether who asks may have the declared values put back, and by which plan."""
+
+    allowed: bool
+    why_not: str = ""
+    effect: str
+    """What it does, in a sentence."""
+    plan: str = ""
+    """The digest that the decision has to name; only where it is allowed."""
+
+
 class WorkloadDriftForm(DriftForm, kw_only=True, omit_defaults=True):
     """One drift of a workload, as a server gives it."""
 
     links: WorkloadDriftLinksForm
+    revert: RevertChoiceForm | msgspec.UnsetType = msgspec.UNSET
+    """Of one drift that is open, where the server holds what was declared."""
+
+
+class WorkloadRevertForm(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """The body that has a workload written as it was declared."""
+
+    plan: str
+    """The digest of the plan that was read."""
 
 
 class WorkloadDriftGroupForm(msgspec.Struct, kw_only=True, omit_defaults=True):

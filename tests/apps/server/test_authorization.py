@@ -176,6 +176,7 @@ ALLOWED: dict[tuple[str, str], tuple[int, int]] = (
         ("POST", "/api/projects/{project}/cost"): (200, 200),
         ("GET", "/api/projects/{project}/drift"): (200, 200),
         ("GET", "/api/projects/{project}/drift/{id}"): (200, 404),
+        ("POST", "/api/projects/{project}/drift/{id}/revert"): (409, 404),
         ("GET", "/api/projects/{project}/history"): (200, 200),
         ("GET", "/api/projects/{project}/events"): (200, 200),
         ("GET", "/api/projects/{project}/tokens"): (200, 200),
@@ -208,6 +209,7 @@ BODIES: dict[str, Callable[[], Any]] = {
     "/api/projects/{project}/steps": lambda: creation(),
     "/api/projects/{project}/cost": lambda: creation(),
     "/api/projects/{project}/ensure": lambda: {"spec": spec(model="other"), "on_drift": "fail"},
+    "/api/projects/{project}/drift/{id}/revert": lambda: {"plan": "sha256:0"},
     "/api/projects/{project}/plan": lambda: {"specs": [spec()]},
     "/api/projects/{project}/tokens": lambda: {"name": "x"},
     "/api/projects/{project}/workloads/{slug}/prompt": lambda: {

@@ -14,6 +14,9 @@ from tests.support.server import running_server
 
 from holdfast import ManagementClient
 from holdfast.apps.server import drift_queries
+from holdfast.core.drift import Cause, DriftKind
+from holdfast.core.ledger import DriftEntry
+from holdfast.core.names import WorkloadId
 
 BASE = "https://holdfast.example.com"
 
@@ -107,7 +110,9 @@ def test_drifts_of_one_cause_and_writer_are_one_group(inbox: Api) -> None:
 def test_every_drift_links_to_its_screen(inbox: Api) -> None:
     (found,) = page(inbox, slug="a")["drifts"]
     assert found["links"] == {"page": f"{BASE}/ui/p/acme/workload-drifts/{found['id']}"}
-    assert inbox.ask("GET", f"drift/{found['id']}").json() == found
+    one = inbox.ask("GET", f"drift/{found['id']}").json()
+    del one["revert"]
+    assert one == found
 
 
 def test_without_a_base_url_there_is_no_link(api: Api) -> None:
@@ -153,3 +158,108 @@ def test_the_client_reads_all_pages(inbox: Api, monkeypatch: pytest.MonkeyPatch)
     token = inbox.server.token("acme")
     with ManagementClient(inbox.http.base_url, project="acme", token=token) as client:
         assert [each.workload.slug for each in client.drifts()] == ["e", "d", "c", "b", "a"]
+
+
+def read_drift(api: Api, slug: str = "a", **more: Any) -> Any:
+    (listed,) = page(api, slug=slug)["drifts"]
+    answer = api.ask("GET", f"drift/{listed['id']}", **more)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def revert(api: Api, drift: Any, plan: str, **more: Any) -> httpx2.Response:
+    return api.ask("POST", f"drift/{drift['id']}/revert", json={"plan": plan}, **more)
+
+
+def test_a_workload_is_written_as_declared_by_the_plan_that_was_read(inbox: Api) -> None:
+    drift = read_drift(inbox)
+    choice = drift["revert"]
+    assert (choice["allowed"], choice["effect"]) == (True, "Writes model as declared last.")
+    answer = revert(inbox, drift, choice["plan"], name="maria", agent="Mozilla/5.0")
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["resolution"] == "reverted"
+    assert "revert" not in answer.json(), "there is nothing left to decide"
+    assert inbox.get("a")["model_name"] == "tiny"
+    assert slugs(inbox) == ["e", "d", "c", "b"]
+    rows = inbox.ask("GET", "history?slug=a").json()["history"]
+    assert [row["action"] for row in rows[:2]] == ["resolved", "updated"]
+    assert {row["writer"]["actor"] for row in rows[:2]} == {"maria"}
+    assert rows[1]["writer"]["operation"] == "revert"
+
+
+def test_who_declared_a_workload_is_not_taken_over_by_who_puts_it_back(inbox: Api) -> None:
+    drift = read_drift(inbox)
+    revert(inbox, drift, drift["revert"]["plan"], name="maria", agent="Mozilla/5.0")
+    where = f"/api/workloads/{inbox.get('a')['id']}"
+    inbox.ask("PATCH", where, json={"model_name": "newer"})  # the one who declared it
+    assert page(inbox, slug="a")["total"] == 0
+    inbox.ask("PATCH", where, json={"model_name": "z"}, name="maria", agent="Mozilla/5.0")
+    assert page(inbox, slug="a")["total"] == 1
+
+
+def test_a_plan_of_a_workload_that_moved_writes_nothing(inbox: Api) -> None:
+    drift = read_drift(inbox)
+    change(inbox, "a", "moved on")
+    answer = revert(inbox, drift, drift["revert"]["plan"])
+    assert (answer.status_code, answer.json()["error"]) == (409, "stale_plan")
+    assert "Nothing was changed" in answer.json()["message"]
+    assert inbox.get("a")["model_name"] == "moved on"
+    again = read_drift(inbox)
+    assert again["id"] == drift["id"]
+    assert revert(inbox, again, again["revert"]["plan"]).status_code == 200
+
+
+def test_a_plan_of_a_declaration_that_moved_writes_nothing(inbox: Api) -> None:
+    """The live fields, and with them the version, stay as they were."""
+    where = f"/api/workloads/{inbox.create('g', description='ours')['id']}"
+    theirs = {"model_name": "other", "description": "by hand"}
+    inbox.ask("PATCH", where, json=theirs, agent="curl/8", name="ops")
+    drift = read_drift(inbox, "g")
+    before = inbox.get("g")["version"]
+    # Its owner declares what is live in one of the two fields.
+    answer = inbox.ask("PATCH", where, json={"model_name": "other"})
+    assert answer.json()["version"] == before
+    refused = revert(inbox, drift, drift["revert"]["plan"])
+    assert (refused.status_code, refused.json()["error"]) == (409, "stale_plan")
+    after = inbox.get("g")
+    assert (after["model_name"], after["description"]) == ("other", "by hand")
+
+
+def test_a_drift_that_ended_is_not_put_back_again(inbox: Api) -> None:
+    drift = read_drift(inbox)
+    assert revert(inbox, drift, drift["revert"]["plan"]).status_code == 200
+    before = inbox.get("a")["version"]
+    late = revert(inbox, drift, drift["revert"]["plan"])
+    assert (late.status_code, late.json()["error"]) == (409, "conflict")
+    assert "reverted" in late.json()["message"]
+    assert inbox.get("a")["version"] == before
+
+
+def test_who_may_only_read_is_told_so_and_given_no_plan(inbox: Api) -> None:
+    reader = inbox.server.token("acme", ["read"], name="joe")
+    drift = read_drift(inbox, token=reader)
+    assert drift["revert"] == {
+        "allowed": False,
+        "why_not": "This credential lacks the scope write.",
+        "effect": "Writes model as declared last.",
+    }
+    plan = read_drift(inbox)["revert"]["plan"]
+    assert revert(inbox, drift, plan, token=reader).status_code == 403
+    assert inbox.get("a")["model_name"] == "other"
+
+
+def test_what_no_write_puts_back_says_so(inbox: Api) -> None:
+    entry = DriftEntry(
+        path="/replicas/primary-1",
+        desired="running",
+        live="exited",
+        kind=DriftKind.RESOURCE,
+        cause=Cause.UNKNOWN,
+        evidence="",
+    )
+    where = WorkloadId(project="acme", slug="f")
+    with inbox.server.admin() as store:
+        store.write(lambda tx: tx.open_drift(where, [entry]))
+    drift = read_drift(inbox, "f")
+    assert drift["revert"]["allowed"] is False
+    assert revert(inbox, drift, "sha256:0").status_code == 409

@@ -39,6 +39,7 @@ _PROJECT = "/api/projects/{project}"
 _WORKLOADS = f"{_PROJECT}/workloads"
 _PROJECT_ENDPOINT = "/p/{project}/v1"
 _EVENT_STREAM = "text/event-stream"
+_CONFLICT = (404, 409)
 _SLUG = _query("slug", "Only this workload.")
 _LIMIT = _query("limit", "How many at most.", type=int)
 _OF_EVERY_DRIFT = (
@@ -254,6 +255,11 @@ EMBEDDED_ROUTES: tuple[ApiRoute, ...] = (
         "Get one drift", response=ledger_v1.WorkloadDriftForm, errors=(404,),
     ),
     _control(
+        "POST", f"{_PROJECT}/drift/{{id}}/revert", WRITE, workload_drifts.revert_workload_drift,
+        "Write a workload as it was declared", body=ledger_v1.WorkloadRevertForm,
+        response=ledger_v1.WorkloadDriftForm, errors=_CONFLICT,
+    ),
+    _control(
         "GET", f"{_PROJECT}/history", READ, workloads.list_workload_history, "List audit rows",
         response=ledger_v1.HistoryListForm,
         query=(_SLUG, _LIMIT, _query("before", "Rows before this seq.", type=int)),
@@ -311,9 +317,11 @@ _CLUSTER_HANDLERS: dict[object, object] = {
     workloads.stream_workload_changes: cluster.stream_cluster_changes,
     proxy_request: cluster.proxy_to_cluster,
 }
+_ONLY_EMBEDDED = frozenset({workload_drifts.revert_workload_drift})
 CLUSTER_ROUTES: tuple[ApiRoute, ...] = tuple(
     replace(route, handler=_CLUSTER_HANDLERS.get(route.handler, route.handler))  # type: ignore[arg-type]
     for route in EMBEDDED_ROUTES
+    if route.handler not in _ONLY_EMBEDDED
 )
 """The same routes, credentials and scopes where a cluster keeps the workloads."""
 
@@ -321,7 +329,6 @@ CLUSTER_ROUTES: tuple[ApiRoute, ...] = tuple(
 _GITOPS = f"{_PROJECT}/gitops"
 _APPLICATION = f"{_GITOPS}/applications/{{application}}"
 _DRIFT = f"{_GITOPS}/drifts/{{id}}"
-_CONFLICT = (404, 409)
 _ONLY = _query("application", "Only this one, by name or namespace.name.")
 
 _GITOPS_PAGE_ROUTES: tuple[ApiRoute, ...] = (

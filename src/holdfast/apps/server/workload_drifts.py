@@ -1,4 +1,4 @@
-"""Drifts of workloads: in pages and in groups, each with its link.
+"""Drifts of workloads: in pages and in groups, each with its link, and the decision about one.
 
 Lists are answered from the store, or from what a cluster remembers; what may be asked of them is
 what may be asked of the drifts of applications.
@@ -10,14 +10,22 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from holdfast.adapters.store import TokenScope, Transaction, WorkloadRecord
+from holdfast.apps.server.authorize import missing_scope
 from holdfast.apps.server.drift_queries import (
     DRIFT_LIST_PARAMETERS,
     MAX_GROUP_IDS,
     DriftListQuery,
     read_drift_list_query,
 )
-from holdfast.apps.server.errors import not_found_error
-from holdfast.apps.server.request import HttpResponse, Request, check_one_of, json_response
+from holdfast.apps.server.errors import HttpError, not_found_error
+from holdfast.apps.server.request import (
+    HttpResponse,
+    Request,
+    check_one_of,
+    json_response,
+    read_form,
+)
 from holdfast.apps.server.services import Services
 from holdfast.apps.server.workload_routes import LIST_SLICE
 from holdfast.core.drift import DriftKind
@@ -30,14 +38,19 @@ from holdfast.core.drift_list import (
     page_of,
     unknown_cursor_error,
 )
+from holdfast.core.errors import Conflict
 from holdfast.core.ledger import DriftRecord
+from holdfast.core.live import Status
 from holdfast.core.page_links import workload_drift_link
+from holdfast.core.plan import UNWRITTEN_KINDS, Action, Plan, step_back
 from holdfast.wire.ledger_v1 import (
     DriftForm,
+    RevertChoiceForm,
     WorkloadDriftForm,
     WorkloadDriftGroupForm,
     WorkloadDriftLinksForm,
     WorkloadDriftPageForm,
+    WorkloadRevertForm,
     drift_to_json,
 )
 
@@ -174,12 +187,88 @@ def listed_drifts_response(
 
 
 async def get_workload_drift(services: Services, request: Request) -> HttpResponse:
-    """Return one drift."""
+    """Return one drift, and the plan that would put it back."""
     found = services.store.drift(request.params["project"], request.params["id"])
     if found is None:
         raise not_found_error()
-    priced = services.store_target(request.writer("read")).add_cost(found)
-    return json_response(workload_drift_form(services, priced))
+    return _single_drift_response(services, request, found)
+
+
+async def revert_workload_drift(services: Services, request: Request) -> HttpResponse:
+    """Write the workload as it was declared last, by exactly the plan that was read.
+
+    Who declared it stays who they were. Where the workload or its declaration is another by now,
+    nothing is written.
+    """
+    form = await read_form(request, WorkloadRevertForm, services.config.limits.control_body)
+    project, id = request.params["project"], request.params["id"]
+    writer = request.writer("revert")
+
+    def work(tx: Transaction) -> DriftRecord | None:
+        drift = tx.drift(project, id)
+        if drift is None:
+            raise not_found_error()
+        if drift.resolved_at is not None:
+            raise Conflict(f"Drift {id} ended before: {drift.resolution}.", hint="Read it again.")
+        plan, obstacle = _plan_back(drift, tx.record(drift.workload))
+        if plan is None:
+            raise Conflict(obstacle, hint="Declare the workload again.")
+        if plan.digest != form.plan:
+            raise HttpError(
+                409,
+                "stale_plan",
+                f"Workload {drift.workload} or its declaration was changed since the plan was "
+                "read. Nothing was changed. Read the drift again and decide again.",
+            )
+        (step,) = plan.steps
+        tx.update_workload(
+            step.uid or "", step.write, version=step.version, writer=writer, declare=False
+        )
+        return tx.drift(project, id)
+
+    after = await services.store.submit(work)
+    if after is None:
+        raise not_found_error()
+    return _single_drift_response(services, request, after)
+
+
+def _single_drift_response(
+    services: Services, request: Request, drift: DriftRecord
+) -> HttpResponse:
+    priced = services.store_target(request.writer("read")).add_cost(drift)
+    form = workload_drift_form(services, priced)
+    if drift.resolved_at is None:
+        form.revert = _revert_choice(services, request, drift)
+    return json_response(form)
+
+
+def _revert_choice(services: Services, request: Request, drift: DriftRecord) -> RevertChoiceForm:
+    """Say whether who asks may put a drift back.
+
+    The digest covers what is declared, values that are shown masked too, so that only those are
+    told it who may write the workload.
+    """
+    plan, obstacle = _plan_back(drift, services.store.record(drift.workload))
+    why_not = obstacle or missing_scope(request, TokenScope.WRITE)
+    names = ", ".join(plan.steps[0].write) if plan else ""
+    return RevertChoiceForm(
+        allowed=not why_not,
+        why_not=why_not,
+        effect=f"Writes {names} as declared last." if plan else "Writes it as declared last.",
+        plan=plan.digest if plan and not why_not else "",
+    )
+
+
+def _plan_back(drift: DriftRecord, record: WorkloadRecord | None) -> tuple[Plan | None, str]:
+    """Return the plan that writes a workload as declared, or why there is none."""
+    if UNWRITTEN_KINDS.intersection(drift.kinds):
+        return None, "What its replicas do is no field that could be written."
+    if record is None or record.declared is None:
+        return None, "Nobody declared this workload, so nothing is known to put back."
+    step = step_back(record.live(Status()), record.declared)
+    if step.action is not Action.UPDATE:
+        return None, "Nothing that is written differs from the declaration."
+    return Plan(steps=(step,)), ""
 
 
 def workload_drift_form(services: Services, drift: DriftRecord) -> WorkloadDriftForm:

@@ -419,12 +419,40 @@ export function DriftScreen({ id }) {
   </main>`;
 }
 
-/** A drift of a workload: it is put back by declaring it again. @param {{ id: string }} props */
+/**
+ * Names the fields as they were read when it was opened; the plan that it sends is of that moment.
+ * @param {{ drift: import("./types").WorkloadDrift, moved: boolean, reread: () => void, onClose: () => void }} props
+ */
+function PutBackDialog({ drift, moved, reread, onClose }) {
+  const send = async () => {
+    try {
+      await write("POST", inProject(`/drift/${encodeURIComponent(drift.id)}/revert`), { plan: drift.revert?.plan });
+    } finally {
+      reread();
+    }
+    notify("It is written as it was declared.");
+  };
+  /** @param {unknown} value */
+  const short = (value) => valueText(value).split("\n")[0]?.slice(0, 60) || "not set";
+  return html`<${DecisionForm} title="Put back what was declared" action="Put back" moved=${moved} send=${send} onClose=${onClose}>
+    <ul>${drift.fields.map((entry) => html`<li key=${entry.path}><code>${entry.path}</code>: ${short(entry.live)} → ${short(entry.desired)}</li>`)}</ul>
+    <p>${sentenceCase(costWords(drift.cost, "replica"))}.</p>
+  <//>`;
+}
+
+/** A drift of a workload: written as it was declared by who may, or declared again by its owner. @param {{ id: string }} props */
 export function WorkloadDriftScreen({ id }) {
   const { value, failure, reload } = useRead((signal) => read(inProject(`/drift/${encodeURIComponent(id)}`), { signal }), [project.value, id]);
   const drift = /** @type {import("./types").WorkloadDrift | undefined} */ (value);
   useEffect(() => afterEvents(reload), []);
-  useKeys({ s: toggleSplit, y: () => void copyText(location.origin + location.pathname, "the link") });
+  const [asked, setAsked] = useState(/** @type {typeof drift | null} */ (null));
+  const choice = drift?.resolved_at ? undefined : drift?.revert;
+  const ask = () => setAsked(drift ?? null);
+  useKeys({
+    s: toggleSplit,
+    y: () => void copyText(location.origin + location.pathname, "the link"),
+    ...(choice?.allowed && !asked ? { r: (/** @type {KeyboardEvent} */ event) => !event.repeat && ask() } : {}),
+  });
   if (failure) return html`<main><h1>Drift</h1><${Problem} failure=${failure} retry=${reload} /></main>`;
   if (!drift) return html`<main><h1>Drift</h1><p class="loading">Reading …</p></main>`;
   return html`<main class="drift">
@@ -443,7 +471,13 @@ export function WorkloadDriftScreen({ id }) {
     </dl>
     <section aria-labelledby="differs"><h2 id="differs">What differs</h2><${DiffBar} right="Declared" />
       ${drift.fields.map((entry) => html`<${FieldDiff} key=${entry.path} entry=${entry} right="Declared" />`)}</section>
-    ${!drift.resolved_at && html`<p class="note">Its owner puts it back by declaring it again: <code>ensure(spec)</code>, or <code>holdfast ensure -f FILE</code>. To keep it, declare the live value.</p>`}
+    ${
+      choice &&
+      html`<section aria-labelledby="choices"><h2 id="choices">What you can do</h2>
+        <table class="choices"><tbody><${ChoiceRow} choice=${{ ...choice, choice: "revert", cost: drift.cost }} keyName="r" word="Put back" act=${ask} /></tbody></table></section>`
+    }
+    ${!drift.resolved_at && html`<p class="note">${choice ? "Its owner can also declare it again:" : "Its owner puts it back by declaring it again:"} <code>ensure(spec)</code>, or <code>holdfast ensure -f FILE</code>. To keep it, declare the live value.</p>`}
+    ${asked && html`<${PutBackDialog} drift=${asked} moved=${asked.revert?.plan !== choice?.plan} reread=${reload} onClose=${() => setAsked(null)} />`}
   </main>`;
 }
 

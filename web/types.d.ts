@@ -23,6 +23,7 @@ export interface Choice { choice: string; allowed: boolean; why_not?: string; ef
 export interface Choices { drift: string; digest: string; plan?: string; choices: Choice[] }
 export interface CodifyPreview { possible: boolean; why_not?: string; title?: string; branch?: string; files?: string[]; patch?: string; secret?: boolean }
 export interface WorkloadDrift { id: string; project: string; slug: string; kinds: string[]; fields: Entry[]; first_seen: string; resolved_at?: string; resolution?: string; cost?: Cost;
+  revert?: { allowed: boolean; why_not?: string; effect: string; plan?: string };
   /** Ours: it is in the list no longer. */ over?: boolean }
 export interface Hold {
   id: string; application: string; object?: ObjectName; reason: string; by: string; since: string; until: string; end: string;

@@ -105,7 +105,7 @@ def serve_applications(
     @asynccontextmanager
     async def companion(services: Services, stop: Callable[[], None]) -> AsyncIterator[None]:
         followed: dict[ApplicationId, ApplicationContext] = {}
-        services.application_events = ApplicationEvents(EventHub())
+        services.application_events = ApplicationEvents(EventHub(base_url=services.config.base_url))
         for world in worlds:
             world.live_events = services.application_events
             followed[world.application.id] = await world.start()

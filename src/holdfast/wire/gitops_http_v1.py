@@ -430,6 +430,8 @@ class LiveEventForm(msgspec.Struct, kw_only=True, omit_defaults=True):
     state: str = ""
     """How it stands now: the state of a drift, the action of a journal line, …"""
     at: datetime
+    url: str = ""
+    """Where the page shows it, where the server's base URL is set."""
 
 
 class ApproveForm(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

@@ -107,6 +107,23 @@ def test_a_drift_is_told_when_it_comes_with_what_to_read_and_nothing_else(here: 
         assert "s3cretpass1" not in str((data, line, status))
 
 
+def test_events_link_to_the_screen_of_what_they_are_about(tmp_path: Path) -> None:
+    base = "https://holdfast.example.com"
+    world = GitopsWorld(route(Remediation.REVIEW))
+    world.git.commit({"a.yaml": configmap("a", x="1")})
+    with serve_applications(tmp_path, world, base_url=base) as running:
+        running.passes = False
+        running.reconcile()
+        here, below = Here(running, world), f"{base}/ui/p/{PROJECT}"
+        with here.http, here.stream() as stream:
+            id = here.drift()
+            assert stream.next()[1]["url"] == f"{below}/drifts/{id}"
+            assert stream.until("journal")[1]["url"] == f"{below}/drifts/{id}"
+            assert stream.until("application")[1]["url"] == f"{below}/applications/team.shop"
+            here.http.post("/applications/shop/holds", json={"reason": "x", "seconds": 60})
+            assert stream.until("hold")[1]["url"] == f"{below}/holds"
+
+
 def test_decisions_holds_and_plans_are_told(here: Here) -> None:
     id = here.drift()
     with here.stream() as stream:

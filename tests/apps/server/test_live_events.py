@@ -226,3 +226,19 @@ def test_another_server_on_the_same_store_says_reset(tmp_path: Path) -> None:
 
     begin = take_first({})["id"]
     assert take_first({"Last-Event-ID": begin})["event"] == "reset"
+
+
+def test_an_event_links_to_the_workload_for_as_long_as_it_is_there(tmp_path: Path) -> None:
+    base = "https://holdfast.example.com"
+    with (
+        ExitStack() as stack,
+        running_server(tmp_path, run=False, base_url=base) as server,
+        httpx2.Client(base_url=server.url, timeout=20) as http,
+    ):
+        api = Api(server=server, http=http, project="acme")
+        events = follow(stack, api, {})
+        events.take()
+        made = api.create()
+        assert events.take()["data"]["url"] == f"{base}/ui/p/acme/workloads/bot"
+        api.ask("DELETE", f"/api/workloads/{made['id']}")
+        assert "url" not in events.take()["data"]

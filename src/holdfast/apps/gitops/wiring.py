@@ -118,7 +118,9 @@ async def build_components(
         count=lambda outcome: metrics.events.labels(outcome).inc(),
     )
     work.may_write = lambda: False
-    services.application_events = live = ApplicationEvents(EventHub())
+    services.application_events = live = ApplicationEvents(
+        EventHub(base_url=services.config.base_url)
+    )
     watcher = KindWatcher(watches, work, clock, indexes=WATCH_INDEXES)
     stack.push_async_callback(watcher.aclose)
     controller = GitopsController(

@@ -323,7 +323,8 @@ class _ProjectWatch:
                     except (NameTaken, NotFound):
                         continue
                     now = live if isinstance(live, Live) else None
-                    self._hub.publish(self._project, change_event(workload, now))
+                    event = change_event(workload, now, self._hub.base_url)
+                    self._hub.publish(self._project, event)
         except HoldfastError as error:
             self._error = error
             logs.event(

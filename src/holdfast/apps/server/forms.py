@@ -11,6 +11,7 @@ from holdfast.adapters.store import Token, TokenKind, TokenScope, WorkloadRecord
 from holdfast.core.live import Live
 from holdfast.core.names import WorkloadId
 from holdfast.core.outcome import Outcome
+from holdfast.core.page_links import workload_link
 from holdfast.core.policy import OnAbsent, OnDrift
 from holdfast.wire.plan_v1 import PlanForm
 from holdfast.wire.workload_v1 import WorkloadForm
@@ -51,6 +52,8 @@ class ChangeEventForm(msgspec.Struct, kw_only=True, omit_defaults=True):
     slug: str
     version: str | None = None
     generation: int = 0
+    url: str = ""
+    """Where the page shows it, while it is there and the server's base URL is set."""
 
 
 class TokenRequestForm(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -201,13 +204,17 @@ class HealthForm(msgspec.Struct, kw_only=True):
     status: str
 
 
-def change_event(workload: WorkloadId, now: WorkloadRecord | Live | None) -> ChangeEventForm:
+def change_event(
+    workload: WorkloadId, now: WorkloadRecord | Live | None, base_url: str
+) -> ChangeEventForm:
     """Write that a workload changed, and which version it has now."""
+    page = workload_link(base_url, workload.project, workload.slug) if now else None
     return ChangeEventForm(
         project=workload.project,
         slug=workload.slug,
         version=now.version if now else None,
         generation=now.generation if now else 0,
+        url=page or "",
     )
 
 

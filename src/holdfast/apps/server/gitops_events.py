@@ -14,6 +14,7 @@ from holdfast.apps.server.live_events import EventHub, live_events_response
 from holdfast.apps.server.request import HttpStream, Request
 from holdfast.apps.server.services import Services
 from holdfast.core.gitops.application import Application, ApplicationId, ApplicationStatus
+from holdfast.core.page_links import application_link, drift_link, plan_link, project_link
 from holdfast.reconcile.gitops.application_state import StateCommit
 from holdfast.reconcile.gitops.ports import JournalEntry, LedgerWrite, RecordKind
 from holdfast.wire.gitops_http_v1 import LiveEventForm
@@ -24,6 +25,12 @@ _RECORD_EVENTS = {
     RecordKind.HOLD: "hold",
     RecordKind.PLAN: "plan",
 }
+_KINDS_BY_ID = (
+    ("drf-", RecordKind.DRIFT),
+    ("plan-", RecordKind.PLAN),
+    ("hold-", RecordKind.HOLD),
+)
+GONE = "gone"
 _OF_THE_APPLICATION = frozenset({RecordKind.PULL, RecordKind.RULE})
 """Records that are shown with their application."""
 
@@ -54,6 +61,7 @@ class ApplicationEvents:
                     application=write.application,
                     state=_state_of(write),
                     at=commit.at,
+                    url=self._record_link(commit.project, write.kind, write.key),
                 )
                 self._publish(commit.project, event, form)
         if any(write.kind in _OF_THE_APPLICATION for write in commit.writes):
@@ -63,11 +71,13 @@ class ApplicationEvents:
     def on_entries(self, project: str, entries: Sequence[JournalEntry]) -> None:
         """Tell of new lines of the journal."""
         for entry in entries:
+            label = parse_app_id(entry.application).label
             form = LiveEventForm(
-                id=entry.subject or parse_app_id(entry.application).label,
+                id=entry.subject or label,
                 application=entry.application,
                 state=entry.action,
                 at=entry.at,
+                url=self._subject_link(project, entry.subject, label),
             )
             self._publish(project, "journal", form)
 
@@ -77,13 +87,31 @@ class ApplicationEvents:
         """Tell that an application stands otherwise than before, or that it is gone."""
         known = application.status
         if status is None:
-            self._tell_application(application.spec.project, application.id, "gone", now)
+            self._tell_application(application.spec.project, application.id, GONE, now)
         elif known is None or replace(known, fetched_at=status.fetched_at) != status:
             self._tell_application(application.spec.project, application.id, status.sync, now)
 
     def _tell_application(self, project: str, id: ApplicationId, state: str, at: datetime) -> None:
-        form = LiveEventForm(id=id.label, application=str(id), state=state, at=at)
+        url = self._subject_link(project, "", id.label) if state != GONE else ""
+        form = LiveEventForm(id=id.label, application=str(id), state=state, at=at, url=url)
         self._publish(project, "application", form)
+
+    def _record_link(self, project: str, kind: RecordKind, id: str) -> str:
+        base_url = self.hub.base_url
+        match kind:
+            case RecordKind.DRIFT:
+                return drift_link(base_url, project, id) or ""
+            case RecordKind.PLAN:
+                return plan_link(base_url, project, id) or ""
+            case _:
+                return project_link(base_url, project, "holds") or ""
+
+    def _subject_link(self, project: str, subject: str, label: str) -> str:
+        """Link what a line of the journal is about: by its id, or else its application."""
+        for start, kind in _KINDS_BY_ID:
+            if subject.startswith(start):
+                return self._record_link(project, kind, subject)
+        return application_link(self.hub.base_url, project, label) or ""
 
     def _publish(self, project: str, event: str, form: LiveEventForm) -> None:
         if project:

@@ -76,7 +76,9 @@ class EventLog:
 class EventHub:
     """The live events of one server, by project. Used from its event loop only."""
 
-    def __init__(self, *, size: int = MAX_KEPT_EVENTS) -> None:
+    def __init__(self, *, size: int = MAX_KEPT_EVENTS, base_url: str = "") -> None:
+        """`base_url` is where people reach the page, for whoever publishes; empty: unknown."""
+        self.base_url = base_url
         self._begin = int(SystemClock().now().timestamp() * 1_000_000)
         self._size = size
         self._logs: dict[str, EventLog] = {}

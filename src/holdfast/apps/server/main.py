@@ -200,7 +200,12 @@ async def _open_services(config: ServerConfig) -> AsyncIterator[Services]:
         config.db, mode=OpenMode.SERVER, clock=clock, accept_rollback=config.accept_rollback
     )
     with contextlib.closing(store):
-        limits, metrics, hub, cache = config.limits, ServerMetrics(), EventHub(), StoreCache(store)
+        limits, metrics, hub, cache = (
+            config.limits,
+            ServerMetrics(),
+            EventHub(base_url=config.base_url),
+            StoreCache(store),
+        )
         reports: asyncio.Queue[RunEvent | None] = asyncio.Queue()
         runner = _make_runner(config, clock, reports.put_nowait) if config.runs else None
         supervisor = ServerSupervisor(store, runner, reports, hub, metrics)

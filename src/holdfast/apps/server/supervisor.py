@@ -146,7 +146,7 @@ class ServerSupervisor:
         except HoldfastError:
             self._hub.forget(workload.project)  # what changed cannot be told
         else:
-            self._hub.publish(workload.project, change_event(workload, record))
+            self._hub.publish(workload.project, change_event(workload, record, self._hub.base_url))
 
     def _follow(self, workload: WorkloadId) -> None:
         if self._runner is None:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from tests.support.operator_world import NAME, OperatorWorld
 
-from holdfast.core.errors import TargetUnavailable
+from holdfast.core.cost import Cost, CostKind, DeviceNeed, describe_cost
+from holdfast.core.errors import InvalidSpec, TargetUnavailable
 
 POLICIES = ["reconcile", "fail", "dry_run", "warn", "ignore"]
 LEAVING = ["fail", "dry_run", "warn", "ignore"]
@@ -139,6 +140,46 @@ def test_who_has_to_decide_about_drift_is_told_what_putting_it_back_costs(
     assert world.says("DriftDetected").endswith(
         f"Putting Deployment {NAME}-primary back: rolling restart of 2 pods; cold start unknown."
     )
+    status = world.service().status
+    assert status is not None
+    assert status.drift_cost == Cost(kind=CostKind.ROLLING, pods=2)
+    for _ in range(3):
+        world.reconcile()
+        assert world.client.writes == [], "what a status says of a cost is written once"
+
+
+def test_a_cost_that_a_status_has_is_gone_with_the_drift(world: OperatorWorld) -> None:
+    drifted(world, "warn")
+    before = world.reconcile().status
+    world.declare({"onDrift": "ignore"})
+    world.reconcile()
+    ignored = world.service().status
+    world.declare({"onDrift": "warn"})
+    again = world.reconcile().status
+    refused = world.run(
+        world.reconciler.refuse(world.service(), InvalidSpec("It cannot be served.", problems=[]))
+    ).status
+    world.declare({"onDrift": "reconcile"})
+    world.converge()
+    after = world.service().status
+    found = [each and each.drift_cost for each in (before, ignored, again, refused, after)]
+    cost = Cost(kind=CostKind.ROLLING, pods=2)
+    assert found == [cost, None, cost, None, None]
+
+
+def test_what_a_deleted_child_of_a_suspended_service_costs_is_unknown_and_not_none(
+    world: OperatorWorld,
+) -> None:
+    world.declare()
+    world.converge()
+    world.declare({"suspend": {"reason": "a migration"}})
+    world.reconcile()
+    world.delete("Deployment", f"{NAME}-primary")
+    world.reconcile()
+    assert world.condition("DriftDetected")[0] == "True"
+    status = world.service().status
+    assert status is not None
+    assert status.drift_cost is None
 
 
 GPU = "nvidia.com/gpu"
@@ -170,6 +211,10 @@ def test_a_rollout_that_finds_no_second_gpu_is_foretold_in_the_plan(world: Opera
     world.set_image()
     status = world.reconcile().status
     assert (status.plan or ())[-1] == f"Deployment {NAME}-primary: cost: {DEADLOCK}"
+    need = DeviceNeed(resource=GPU, needed=1, free=0)
+    assert world.service().status == status, "as it is read back"
+    assert status.drift_cost == Cost(kind=CostKind.ROLLING, pods=1, devices=(need,), blocked=True)
+    assert describe_cost(status.drift_cost) == DEADLOCK
 
 
 def test_a_rollout_that_finds_no_second_gpu_is_foretold_when_it_is_begun(

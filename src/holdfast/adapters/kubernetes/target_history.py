@@ -156,7 +156,9 @@ def _object_drifts(found: WorkloadObject, now: datetime) -> Iterable[DriftRecord
     if condition is not None and condition.reason == ConditionReason.RUNTIME:
         return  # told field by field
     if condition is not None and condition.status == "True":
-        yield _operator_drift(found, condition, now)
+        status = found.service.status
+        cost = status.drift_cost if status is not None else None
+        yield replace(_operator_drift(found, condition, now), cost=cost)
         return
     written = _condition(found, "UpToDate")
     if written is not None and (written.status, written.reason) == ("False", "WriteRefused"):

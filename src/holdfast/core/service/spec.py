@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated
 
+from holdfast.core.cost import Cost
 from holdfast.core.custom_resource import API_VERSION as API_VERSION
 from holdfast.core.custom_resource import (
     Argument,
@@ -704,6 +705,9 @@ class InferenceServiceStatus:
     split_mode: str | None = None
     drift: str | None = None
     """How many fields are not as declared, in words."""
+    drift_cost: Cost | None = None
+    """What it costs to put back what drifted on objects and stays so; None where nothing does, or
+    nobody can tell."""
     runtime: tuple[RuntimeDifference, ...] | None = None
     """What pods serve otherwise than it was declared, by their engines' own word."""
     hardware: tuple[HardwareFailure, ...] | None = None

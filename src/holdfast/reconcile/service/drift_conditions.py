@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from holdfast.core.cost import Cost, total_cost
 from holdfast.core.policy import DecisionAction, OnDrift, Reason
 from holdfast.core.service.facts import ChildDrift, ConditionReason, ConditionReport
 from holdfast.reconcile.service.decisions import ChildDecision
@@ -186,6 +187,30 @@ def count_drift(inputs: StatusInputs) -> str:
         if fights or each.leaves_drift or each.action is DecisionAction.REFUSE:
             count += len(each.drifted) or 1
     return "none" if not count else "1 field" if count == 1 else f"{count} fields"
+
+
+def cost_of_drift(inputs: StatusInputs) -> Cost | None:
+    """What it costs to put back what stays as it drifted; None where nothing does, or nobody knows.
+
+    Not said of what `onDrift: ignore` leaves, which is nobody's to decide: what is free in a
+    cluster changes all the time, and would be written for nobody.
+    """
+    if inputs.policy is OnDrift.IGNORE:
+        return None
+    costs = [_cost_of_child(each) for each in inputs.children if _stays_drifted(each)]
+    return total_cost(costs) if costs else None
+
+
+def _stays_drifted(child: ChildDecision) -> bool:
+    failed = child.action is DecisionAction.HEAL and child.error is not None
+    stuck = bool(child.altered) or child.fight_until is not None or failed
+    return stuck or child.leaves_drift or child.action is DecisionAction.REFUSE
+
+
+def _cost_of_child(child: ChildDecision) -> Cost | None:
+    """None where nobody asked: of what is not there, and of what is not left on purpose."""
+    asked = child.leaves_drift or child.action is DecisionAction.REFUSE
+    return child.cost if asked and child.diff is not None else None
 
 
 def leaves_drift(inputs: StatusInputs) -> bool:

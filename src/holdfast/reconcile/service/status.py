@@ -27,7 +27,7 @@ from holdfast.core.service.spec import (
 from holdfast.core.service.split import SplitMode
 from holdfast.reconcile.service.conditions import report_conditions
 from holdfast.reconcile.service.decisions import make_dry_run_plan
-from holdfast.reconcile.service.drift_conditions import count_drift
+from holdfast.reconcile.service.drift_conditions import cost_of_drift, count_drift
 from holdfast.reconcile.service.messages import note_of, plan_lines, runtime_plan_lines, truncate
 from holdfast.reconcile.service.model_status import make_model_status
 from holdfast.reconcile.service.status_inputs import (
@@ -74,6 +74,7 @@ def make_status(inputs: StatusInputs) -> tuple[InferenceServiceStatus, Condition
         canary_weight=split.weight if split.mode is not SplitMode.NONE else None,
         split_mode=str(split.mode),
         drift=count_drift(inputs),
+        drift_cost=cost_of_drift(inputs),
         runtime=(inputs.runtime.differences or None) if inputs.runtime else None,
         hardware=hardware_failures(inputs.pods.problems) or None,
         url=_url(service, inputs.gateway),
@@ -127,6 +128,7 @@ def _make_unserved_status(
         ready=False,
         message=message,
         drift=None,
+        drift_cost=None,
         observed_generation=service.generation or None,
         conditions=_date_conditions((*reports.values(), *kept), service, now),
     )

@@ -51,6 +51,7 @@ from holdfast.version import __version__
 from holdfast.wire.yaml import write_document
 
 _NAMESPACE, _IMAGE, _WATCHED, _PROMETHEUS = "x-namespace", "x-image", "x-watched", "x-prometheus"
+_PAGE_URL = "x-page-url"
 _MODEL_HUB = "x-hub"
 _GATEWAY = Gateway(name="x-name", namespace="x-gateway", domain="x-domain")
 _REPLICAS = 9
@@ -178,6 +179,7 @@ def _choices(*, watched: tuple[str, ...]) -> tuple[Fields, ...]:
             pod_reads=True,
             gateway=_GATEWAY,
             prometheus=_PROMETHEUS,
+            page_url=_PAGE_URL,
             model_hubs=(_MODEL_HUB,),
             gitops=_GITOPS,
             monitoring=True,
@@ -318,6 +320,7 @@ def _schema() -> Fields:
                 "properties": {"namespace": text, "name": text, "domain": text},
             },
             "prometheus": text,
+            "pageUrl": {"type": "string", "pattern": f"^({origin})?$"},
             "modelHubs": {
                 "type": "array",
                 "items": {"type": "string", "pattern": "^https?://[!-?A-~]+$"},
@@ -538,6 +541,11 @@ _CHOICES = {
         'INDENT- {{ printf "--prometheus=%s" . | quote }}\n'
         "INDENT{{- end }}\n"
     ),
+    f"- --page-url={_PAGE_URL}": (
+        "INDENT{{- with .Values.pageUrl }}\n"
+        'INDENT- {{ printf "--page-url=%s" . | quote }}\n'
+        "INDENT{{- end }}\n"
+    ),
     f"- --model-hub={_MODEL_HUB}": (
         "INDENT{{- range .Values.modelHubs }}\n"
         'INDENT- {{ printf "--model-hub=%s" . | quote }}\n'
@@ -613,6 +621,10 @@ gateway:
 
 # Where the metrics of canaries are read.
 prometheus: ""
+
+# Where people reach the page of a holdfast serve over this cluster, as
+# https://holdfast.example.com: the operator's Events link to it.
+pageUrl: ""
 
 # Model hubs that the operator asks, without a token, whether the branches of pinned models moved
 # on. Empty: nobody is asked, as where no hub can be reached.

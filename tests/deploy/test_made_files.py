@@ -157,6 +157,7 @@ def test_where_the_controller_may_go(address: str, port: int, reached: bool) -> 
                 "watchNamespaces": ["chat", "embed"],
                 "gateway": {"namespace": "infra", "name": "public", "domain": "models.example"},
                 "prometheus": "http://prometheus.monitoring:9090",
+                "pageUrl": "https://holdfast.example.com",
                 "modelHubs": [],
             },
             Installation(
@@ -164,6 +165,7 @@ def test_where_the_controller_may_go(address: str, port: int, reached: bool) -> 
                 watched=("chat", "embed"),
                 gateway=GATEWAY,
                 prometheus="http://prometheus.monitoring:9090",
+                page_url="https://holdfast.example.com",
                 model_hubs=(),
             ),
         ),

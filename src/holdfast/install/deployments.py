@@ -176,6 +176,8 @@ def operator_arguments(installation: Installation) -> list[Tree]:
         line += [f"--gateway={gateway.namespace}/{gateway.name}", f"--domain={gateway.domain}"]
     if installation.prometheus is not None:
         line.append(f"--prometheus={installation.prometheus}")
+    if installation.page_url:
+        line.append(f"--page-url={installation.page_url}")
     line += [f"--model-hub={url}" for url in installation.model_hubs] or ["--no-model-heads"]
     return line + log_arguments(installation)
 

@@ -91,6 +91,9 @@ class Installation:
     gateway: Gateway | None = None
     prometheus: str | None = None
     """Where a canary's metrics are read."""
+    page_url: str = ""
+    """Where people reach the page of a control plane over the cluster, as
+    `https://holdfast.example.com`; the operator's Events link to it."""
     model_hubs: tuple[str, ...] = (DEFAULT_HUB,)
     """Hubs that are asked whether the branches of pinned models moved on; none: nobody is."""
     gitops: GitopsInstallation | None = None

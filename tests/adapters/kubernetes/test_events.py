@@ -123,6 +123,23 @@ def test_events_that_are_refused_stop_nothing_and_long_ones_are_cut() -> None:
     play(Told, long)
 
 
+def test_a_link_is_never_cut() -> None:
+    link = "https://holdfast.example.com/ui/p/shop/workloads/bot"
+
+    async def story(told: Told) -> None:
+        for message in ("it serves", "é" * 3000):
+            told.recorder.record(
+                BOT, Note(warning=False, reason="Ready", message=message), link=link
+            )
+        await settle()
+        short, long = (event["note"] for event in told.events)
+        assert short == f"it serves See {link}"
+        assert long.endswith(f"… See {link}")
+        assert len(long.encode()) <= 1024
+
+    play(Told, story)
+
+
 def test_what_matters_is_told_when_routine_has_used_its_share() -> None:
     """`history` is made of events: a heal must not be lost to a hundred routes that were made."""
 

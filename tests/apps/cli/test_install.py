@@ -86,6 +86,7 @@ def test_the_operator_knows_every_flag_that_it_is_given(holdfast: Any) -> None:
     run = holdfast(
         *("install", "--export", "--watch-namespace", "chat", "--gateway", "infra/public"),
         *("--domain", "models.example", "--prometheus", "http://prometheus:9090"),
+        *("--page-url", "https://holdfast.example.com/"),
     )
     pod = objects(run.out)["Deployment", "holdfast-operator"]["spec"]["template"]["spec"]
     args = pod["containers"][0]["args"]
@@ -93,6 +94,7 @@ def test_the_operator_knows_every_flag_that_it_is_given(holdfast: Any) -> None:
     known = {name for param in operator.params for name in (*param.opts, *param.secondary_opts)}
     assert {part.partition("=")[0] for part in args[1:]} <= known
     assert "--gateway=infra/public" in args and "--namespace=chat" in args
+    assert "--page-url=https://holdfast.example.com" in args
 
 
 @pytest.mark.parametrize(
@@ -269,6 +271,7 @@ def test_nodes_and_pods_are_read_by_who_looks_after_some_namespaces_only_where_a
         ("--prometheus", "http://user:secret@prometheus"),
         ("--model-hub", "http://user:secret@hub"),
         ("--model-hub", "hub"),
+        ("--page-url", "https://me:secret@holdfast.example"),
         ("--replicas", "0"),
         ("--gitops-writes",),
         ("--gitops", "--gitops-storage", "much"),

@@ -380,3 +380,31 @@ def test_one_look_at_everything_ends_by_itself_and_tries_conflicts_again() -> No
     loop = asyncio.run(played())
     assert sorted(loop.passes.seen) == ["a", "a", "b"]
     assert loop.controller.failed == 1
+
+
+@pytest.mark.parametrize(
+    ("labels", "project"),
+    [({}, "shop"), ({"holdfast.dev/project": "acme"}, "acme")],
+    ids=["of its namespace", "by its label"],
+)
+def test_events_link_to_the_service_in_the_page(labels: dict[str, str], project: str) -> None:
+    loop = Loop("bot", page_url="https://holdfast.example.com")
+    loop.copy.items[ObjectKey(namespace="shop", name="bot")]["metadata"]["labels"] = labels
+    condition = ConditionReport(
+        type="UpToDate", status="False", reason="WriteRefused", message="denied"
+    )
+
+    async def order() -> ServiceResult:
+        facts = (WriteRefused(condition=condition),)
+        return ServiceResult(status=InferenceServiceStatus(ready=True), facts=facts)
+
+    async def story(loop: Loop) -> None:
+        loop.passes.orders["bot"] = order
+        loop.add("bot")
+        await eventually(lambda: "bot" in loop.passes.seen, "the pass")
+        await loop.recorder.flush()
+        (event,) = loop.events
+        link = f"https://holdfast.example.com/ui/p/{project}/workloads/bot"
+        assert event["note"].endswith(f" See {link}")
+
+    play(loop, story)

@@ -92,8 +92,11 @@ class EventRecorder:
         self._missing: dict[str, int] = {}
         """How many events of an object were left out since its last one."""
 
-    def record(self, subject: EventSubject, message: EventMessage) -> None:
-        """Queue an event, unless it was recorded lately or the object has had its share."""
+    def record(self, subject: EventSubject, message: EventMessage, *, link: str = "") -> None:
+        """Queue an event, unless it was recorded lately or the object has had its share.
+
+        `link` is where a page shows what it is about. It is never cut: the message before it is.
+        """
         now = self._clock.monotonic()
         reason, text, at = self._last_said.get(subject.uid, ("", "", float("-inf")))
         if (reason, text) == (message.reason, message.message) and now - at < REPEAT_AFTER:
@@ -109,7 +112,9 @@ class EventRecorder:
         if not self._has_room(routine) or not bucket.try_take(_ROUTINE_RESERVE if routine else 0.0):
             self._drop(subject.uid)
             return
-        (self._routine_events if routine else self._urgent).append(self._event(subject, message))
+        (self._routine_events if routine else self._urgent).append(
+            self._event(subject, message, link)
+        )
         self._something.set()
 
     def _has_room(self, routine: bool) -> bool:
@@ -165,11 +170,12 @@ class EventRecorder:
         self._buckets.clear()
         self._missing.clear()
 
-    def _event(self, subject: EventSubject, message: EventMessage) -> Object:
+    def _event(self, subject: EventSubject, message: EventMessage, link: str) -> Object:
         at = self._clock.now().astimezone(UTC)
         missing = self._missing.pop(subject.uid, 0)
         events = "1 earlier event was" if missing == 1 else f"{missing} earlier events were"
-        more = f" ({events} not written.)" if missing else ""
+        more = f" See {link}" if link else ""
+        more += f" ({events} not written.)" if missing else ""
         text, room = message.message, _NOTE_BYTES - len(more.encode())
         if len(text.encode()) > room:
             text = text.encode()[: room - 3].decode(errors="ignore") + "…"

@@ -323,6 +323,13 @@ def _cluster_target(
 @click.option("--domain", help="Domain under which the hosts of services are; needs --gateway.")
 @click.option("--prometheus", metavar="URL", help="Where the analysis of canaries asks.")
 @click.option(
+    "--page-url",
+    default="",
+    metavar="URL",
+    help="Where people reach the page of a holdfast serve over this cluster, such as "
+    "https://holdfast.example.com. Events of services link to it.",
+)
+@click.option(
     "--downloader-image",
     metavar="IMAGE",
     help="Image with this program, for the Jobs that download models into caches (default: the "
@@ -372,7 +379,7 @@ def operator(ctx: click.Context, /, **given: Any) -> None:  # Any: fields of Ope
     does, or as the pod it runs in. Ends in order on SIGTERM; losing the Lease ends it with an
     error, so let something restart it.
     """
-    from holdfast.apps.cli.install import gateway_of
+    from holdfast.apps.cli.install import gateway_of, origin_of
 
     with requires_extra("kubernetes", "The operator"):
         from holdfast.apps.operator.main import run as run_operator
@@ -380,6 +387,8 @@ def operator(ctx: click.Context, /, **given: Any) -> None:  # Any: fields of Ope
 
     given["gateway"] = gateway_of(ctx, given["gateway"], given.pop("domain"))
     given["log_format"] = choose_log_format(given["log_format"])
+    if given["page_url"]:
+        given["page_url"] = origin_of(ctx, "--page-url", given["page_url"])
     for url in given["model_hubs"]:
         if not re.fullmatch(r"https?://[!-~]+", url) or "@" in url:
             raise click.UsageError(

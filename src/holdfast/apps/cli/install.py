@@ -83,6 +83,13 @@ _DOMAIN = re.compile(r"[a-z0-9]([a-z0-9.-]{0,200}[a-z0-9])?")
 @click.option("--domain", help="Domain under which workloads get their hosts; with --gateway.")
 @click.option("--prometheus", metavar="URL", help="Where the metrics of canaries are read.")
 @click.option(
+    "--page-url",
+    default="",
+    metavar="URL",
+    help="Where people reach the page of a holdfast serve over this cluster; the operator's Events "
+    "link to it.",
+)
+@click.option(
     "--model-hub",
     "model_hubs",
     multiple=True,
@@ -211,6 +218,8 @@ def command(
             if not re.fullmatch(r"https?://[!-~]+", url) or "@" in url:
                 ctx.fail(f"--{name} is no http:// or https:// address without credentials.")
             given[name] = url.rstrip("/")
+    if given["page_url"]:
+        given["page_url"] = origin_of(ctx, "--page-url", given["page_url"])
     given["watched"] = tuple(dict.fromkeys(given["watched"]))
     if given["node_reads"] and not given["watched"]:
         ctx.fail("--node-reads goes with --watch-namespace; one of the whole cluster may anyway.")
@@ -265,12 +274,12 @@ def _gitops_choices(ctx: click.Context, given: dict[str, Any]) -> GitopsInstalla
     base_url, origins = chosen.base_url, chosen.cors_origins
     return replace(
         chosen,
-        base_url=_origin(ctx, "--gitops-base-url", base_url) if base_url else "",
-        cors_origins=tuple(_origin(ctx, "--gitops-cors-origin", each) for each in origins),
+        base_url=origin_of(ctx, "--gitops-base-url", base_url) if base_url else "",
+        cors_origins=tuple(origin_of(ctx, "--gitops-cors-origin", each) for each in origins),
     )
 
 
-def _origin(ctx: click.Context, option: str, text: str) -> str:
+def origin_of(ctx: click.Context, option: str, text: str) -> str:
     origin = parse_origin(text)
     if origin is None:
         ctx.fail(f"{option} is a scheme, a host and, where needed, a port, and nothing else.")

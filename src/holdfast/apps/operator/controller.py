@@ -14,6 +14,7 @@ from holdfast.adapters.kubernetes.events import EventRecorder, EventSubject
 from holdfast.adapters.kubernetes.informer import Informer
 from holdfast.adapters.kubernetes.objects import Object, ObjectKey, object_key, uid_of, version_of
 from holdfast.adapters.kubernetes.queue import WorkQueue
+from holdfast.adapters.kubernetes.target_objects import PROJECT_LABEL
 from holdfast.apps.operator import logs
 from holdfast.apps.operator.metrics import OperatorMetrics
 from holdfast.apps.operator.settings import OperatorSettings
@@ -29,6 +30,7 @@ from holdfast.apps.operator.watches import (
 from holdfast.apps.runtime.workers import PassResult, Workers
 from holdfast.core.errors import HoldfastError, InvalidSpec
 from holdfast.core.object_ref import ObjectRef
+from holdfast.core.page_links import workload_link
 from holdfast.core.service.facts import ServiceFact
 from holdfast.core.service.spec import API_VERSION, KIND, InferenceService, InferenceServiceSpec
 from holdfast.reconcile.ports import Clock
@@ -218,9 +220,11 @@ class OperatorController:
             api_version=API_VERSION, kind=KIND, namespace=service.namespace, name=service.name
         )
         subject = EventSubject(ref=ref, uid=service.uid, version=service.resource_version)
+        project = service.labels.get(PROJECT_LABEL) or service.namespace
+        link = workload_link(self._settings.page_url, project, service.name) or ""
         for fact in facts:
             note = note_of(fact)
-            self._recorder.record(subject, note)
+            self._recorder.record(subject, note, link=link)
             self._metrics.count_fact(service.namespace, fact, note.reason)
             logs.event(
                 "transition",
@@ -240,6 +244,7 @@ def _unreadable_service(item: Object) -> InferenceService:
         uid=uid_of(item),
         resource_version=version_of(item),
         generation=item["metadata"].get("generation", 0),
+        labels=item["metadata"].get("labels") or {},
         spec=InferenceServiceSpec(model_ref="unreadable"),
         status=status_from_json(item.get("status")),
     )

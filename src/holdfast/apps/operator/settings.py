@@ -23,6 +23,9 @@ class OperatorSettings(ControllerSettings):
     """Ask hubs whether the branches of pinned models moved on."""
     model_hubs: tuple[str, ...] = (DEFAULT_HUB,)
     """The hubs that may be asked for that."""
+    page_url: str = ""
+    """Where people reach the page of a control plane over this cluster; Events link to it. Empty
+    when nobody said."""
     metrics_address: str = ":8080"
     """Host and port; empty opens none."""
     once: bool = False

@@ -81,6 +81,7 @@ function Frame() {
   const projects = who?.projects ?? [];
   const parts = { drifts: "inbox", "workload-drifts": "inbox", plans: "inbox" };
   const current = pathTo(project.value, /** @type {Record<string, string>} */ (parts)[here] ?? here);
+  useEffect(() => document.querySelector(".top nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" }), [current]);
   return html`<header class="top">
     <a class="skip" href="#page" onClick=${(/** @type {Event} */ event) => (event.preventDefault(), document.querySelector("main")?.setAttribute("tabindex", "-1"), document.querySelector("main")?.focus())}>Skip to content</a>
     <a class="brand" href="/ui/"><svg viewBox="0 0 16 16" width="18" height="18" aria-hidden="true"><rect width="16" height="16" rx="3.5" /><path d="M5 3v10M11 3v10M5 8h6" /></svg>Holdfast</a>

@@ -41,7 +41,7 @@ function cell(app, column) {
     case "commit":
       return html`<span title=${app.source.subject ?? ""}><code>${(app.revision || app.source.commit || "none").slice(0, 8)}</code> ${app.source.subject ?? ""}</span>`;
     default:
-      return app.suspended ? html`<${State} state="suspended" />` : app.source.stale ? html`<${State} state="unknown" word="Source stale" />` : app.holds?.length ? html`<${State} state="held" />` : html`<${Age} at=${app.looked_at} suffix=" ago" />`;
+      return app.suspended ? html`<${State} state="suspended" />` : app.source.stale ? html`<${State} state="unknown" word="Source stale" />` : app.holds?.some((hold) => !hold.object) ? html`<${State} state="held" />` : html`<${Age} at=${app.looked_at} suffix=" ago" />`;
   }
 }
 
@@ -66,7 +66,7 @@ function Facts({ app }) {
     <div><dt>Sync</dt><dd><${State} state=${app.sync} /></dd></div>
     <div><dt>Health</dt><dd><${State} state=${app.health} /></dd></div>
     <div><dt>Follows</dt><dd class="wrap">${source.url} <span class="faint">${source.revision}${source.path ? `, ${source.path}` : ""}</span></dd></div>
-    <div><dt>Applied</dt><dd><code>${(app.revision ?? "").slice(0, 12) || "nothing yet"}</code></dd></div>
+    <div><dt>Applied</dt><dd>${app.revision ? html`<code>${app.revision.slice(0, 12)}</code>` : "nothing yet"}</dd></div>
     <div><dt>Newest commit</dt><dd><code>${(source.commit ?? "").slice(0, 12) || "unknown"}</code> ${source.subject ?? ""} <span class="faint">${source.author ? `by ${source.author}` : ""}${source.fetched_at ? html`, fetched <${Age} at=${source.fetched_at} suffix=" ago" />` : ""}</span></dd></div>
     <div><dt>Observed</dt><dd><${Age} at=${app.looked_at} suffix=" ago" />: ${plural(app.objects ?? 0, "object")}, ${counts(app) === "none" ? "no drift" : counts(app)}${app.tolerated ? `, ${app.tolerated} tolerated` : ""}</dd></div>
     <div><dt>New commits</dt><dd>${app.automatic ? "are applied by themselves" : "wait for a sync"}${app.prunes ? ", and what is gone from Git is deleted" : ""}</dd></div>
@@ -95,18 +95,18 @@ function FreshDiff({ label }) {
   </div>`;
 }
 
-/** @param {{ label: string }} props what a sync would do */
-function FreshPlan({ label }) {
+/** @param {{ label: string, waits: boolean }} props what a sync would do */
+function FreshPlan({ label, waits }) {
   const { value, failure, reload } = useRead((signal) => read(inGitops(`/applications/${label}/plan`), { signal }), [project.value, label]);
   const plan = /** @type {import("./types").SyncPlan | undefined} */ (value);
   if (failure) return html`<${Problem} failure=${failure} retry=${reload} />`;
   if (!plan) return html`<p class="loading">Looking at Git and the cluster …</p>`;
-  if (!plan.steps.length) return html`<${Empty}>A sync would change nothing.<//>`;
+  if (!plan.steps.length) return html`<${Empty}>A sync would change nothing${waits ? ": what differs waits for a decision" : ""}.<//>`;
   return html`<div><p class="faint">Plan ${plan.id}, commit ${plan.commit.slice(0, 12)}. ${plan.stale ?? ""}</p><${DiffBar} />
     ${plan.steps.map(
       (step, index) => html`<section key=${index}>
         <h2 class="object">${sentenceCase(step.action)} ${objectName(step.object)}</h2>
-        <p class="note">${step.reason} ${sentenceCase(costWords(step.cost))}.</p>
+        <p class="note">${sentenceCase(step.reason)}. ${sentenceCase(costWords(step.cost))}.</p>
         ${(step.fields ?? []).map((entry) => html`<${FieldDiff} key=${entry.path} entry=${entry} />`)}
       </section>`,
     )}</div>`;
@@ -182,7 +182,7 @@ export function ApplicationScreen({ label }) {
     ${(app.pull_requests ?? []).length > 0 && html`<section><h2>Pull requests</h2><ul class="plain">${app.pull_requests?.map((pull) => html`<li key=${pull.url}><a href=${pull.url} rel="noreferrer" target="_blank">${pull.url}</a> <span class="faint">${pull.kind}</span> ${objectName(pull.object)} <a href=${pathTo(project.value, "drifts", pull.drift)}>${pull.drift}</a></li>`)}</ul></section>`}
     ${(app.conditions ?? []).length > 0 && html`<details><summary>${plural(app.conditions?.length ?? 0, "condition")}</summary><ul class="plain">${app.conditions?.map((each) => html`<li key=${each.type}><b>${each.type}</b> ${each.status}${each.reason ? `, ${each.reason}` : ""}. ${each.message ?? ""}</li>`)}</ul></details>`}
     <p class="tabs main">${[["objects", "Objects"], ["diff", "Diff now"], ["plan", "Plan a sync"]].map(([name = "", word]) => html`<button key=${name} type="button" class=${tab === name ? "chosen" : ""} aria-pressed=${tab === name ? "true" : "false"} onClick=${() => setQuery({ tab: name === "objects" ? "" : name })}>${word}</button>`)}</p>
-    ${tab === "diff" ? html`<${FreshDiff} label=${label} />` : tab === "plan" ? html`<${FreshPlan} label=${label} />` : html`<${Objects} label=${label} />`}
+    ${tab === "diff" ? html`<${FreshDiff} label=${label} />` : tab === "plan" ? html`<${FreshPlan} label=${label} waits=${Boolean(app.awaiting)} />` : html`<${Objects} label=${label} />`}
     ${dialog === "hold" && html`<${HoldDialog} application=${app.id} onClose=${() => setDialog("")} done=${(/** @type {string} */ word) => (notify(word), reload())} />`}
     ${dialog === "sync" && html`<${FormDialog} title=${`Sync ${app.id}`} action="Sync" send=${sync} onClose=${() => setDialog("")}>
       <p>What Git declares at <code>${(app.source.commit ?? "").slice(0, 12)}</code> is applied. Objects on hold are left out.</p>

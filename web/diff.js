@@ -137,6 +137,7 @@ function NotSet({ value, word = "not set" }) {
  * @param {{ entry: Entry, right?: string, note?: string, sides?: [string, string] }} props `sides` say what has no value
  */
 export function FieldDiff({ entry, right = "Git", note = "", sides = ["not set", "not set"] }) {
+  const whole = !entry.path && !entry.writer && !entry.cause; // that an object comes or goes has no writer
   const one = [entry.live, entry.desired].some((side) => side === null || side === undefined);
   const rows = one ? [] : lineRows(valueText(entry.live), valueText(entry.desired));
   const by = entry.writer?.actor ?? entry.writer?.manager;
@@ -160,13 +161,13 @@ export function FieldDiff({ entry, right = "Git", note = "", sides = ["not set",
       </table>`;
   return html`<section class="field">
     <h3><code>${entry.path || "the whole object"}</code> <span class="chip">${entry.kind}</span></h3>
-    <p class="by">
-      ${by ? html`by <b>${by}</b>${via}` : "by whom is unknown"} · ${causeWords(entry.cause)}
+    ${!whole && html`<p class="by">
+      ${by ? html`by <b>${by}</b>${via}` : "by whom is unknown"}${by || (entry.cause ?? "unknown") !== "unknown" ? ` · ${causeWords(entry.cause)}` : ""}
       ${entry.writer?.at ? html` · ${moment(entry.writer.at)}` : ""}
       ${entry.writer?.subresource ? html` · through /${entry.writer.subresource}` : ""}
-    </p>
+    </p>`}
     ${table}
-    ${entry.evidence && html`<p class="evidence">${entry.evidence}</p>`}
+    ${entry.evidence && !whole && html`<p class="evidence">${entry.evidence}</p>`}
     ${note && html`<p class="evidence">${note}</p>`}
   </section>`;
 }

@@ -239,7 +239,7 @@ function Facts({ drift }) {
   const pull = drift.links?.pull_request; // an address of the web; `url` may be anything
   const where = drift.where || "unknown";
   return html`<dl class="facts">
-    <div><dt>State</dt><dd><${State} state=${drift.state} />${drift.until && !drift.resolved_at ? html` <span class="faint">ends <${Until} at=${drift.until} /></span>` : ""}</dd></div>
+    <div><dt>State</dt><dd><${State} state=${drift.state} />${drift.until && !drift.resolved_at ? html`<span class="faint">, ends <${Until} at=${drift.until} /></span>` : ""}</dd></div>
     <div><dt>Kind</dt><dd><${Kinds} kinds=${drift.kinds} /></dd></div>
     <div><dt>Application</dt><dd><a href=${pathTo(project.value, "applications", applicationLabel(drift.application))}>${drift.application}</a></dd></div>
     <div><dt>Declared in</dt><dd>${source ? html`<a href=${source} rel="noreferrer" target="_blank"><code>${where}</code></a>` : html`<code>${where}</code>`} <span class="faint">at ${drift.commit.slice(0, 8)}</span></dd></div>

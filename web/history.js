@@ -53,9 +53,9 @@ function Figures({ days }) {
       <${Bars} title="By kind" buckets=${found.by_kind} />
       <${Bars} title="By how they ended" buckets=${found.by_resolution} words=${(/** @type {string} */ key) => resolutionWords(key) || key} />
       <${Bars} title="By application" buckets=${found.by_application} />
-      ${found.decisions?.length ? html`<section class="bars"><h2>Who decided</h2><table><thead><tr><th scope="col">Who</th><th scope="col" class="number">Approved</th><th scope="col" class="number">Rejected</th><th scope="col" class="number">Codified</th><th scope="col" class="number">Reverted</th><th scope="col" class="number">Snoozed</th></tr></thead><tbody>${found.decisions.map(
+      ${found.decisions?.length ? html`<section class="bars decisions"><h2 id="decided">Who decided</h2><div class="scroller" tabindex="0" role="region" aria-labelledby="decided"><table class="lines"><thead><tr><th scope="col">Who</th><th scope="col" class="number">Approved</th><th scope="col" class="number">Rejected</th><th scope="col" class="number">Codified</th><th scope="col" class="number">Reverted</th><th scope="col" class="number">Snoozed</th></tr></thead><tbody>${found.decisions.map(
         (each) => html`<tr key=${each.actor}><th scope="row">${each.actor}</th>${[each.approved, each.rejected, each.codified, each.reverted, each.snoozed].map((count, index) => html`<td key=${index} class="number">${count || "–"}</td>`)}</tr>`,
-      )}</tbody></table></section>` : ""}
+      )}</tbody></table></div></section>` : ""}
     </div>
   </div>`;
 }

@@ -38,8 +38,8 @@ export function Holds() {
         <p>“${hold.reason}”</p>
         <dl class="facts">
           <div><dt>Application</dt><dd><a href=${pathTo(project.value, "applications", applicationLabel(hold.application))}>${hold.application}</a></dd></div>
-          <div><dt>Ends</dt><dd><${Until} at=${hold.until} /> <span class="faint">${moment(hold.until)}</span></dd></div>
-          <div><dt>By</dt><dd>${hold.by}${hold.from_annotation ? ", by an annotation" : ""} <span class="faint">since ${moment(hold.since)}</span></dd></div>
+          <div><dt>Ends</dt><dd><${Until} at=${hold.until} /> <span class="faint nowrap">${moment(hold.until)}</span></dd></div>
+          <div><dt>By</dt><dd>${hold.by}${hold.from_annotation ? ", by an annotation" : ""} <span class="faint nowrap">since ${moment(hold.since)}</span></dd></div>
           <div><dt>Then</dt><dd>${ENDS[hold.end] ?? hold.end}</dd></div>
           <div><dt>Changed under it</dt><dd>${
             hold.changes?.length

@@ -196,7 +196,7 @@ function cell(row, column) {
     case "application":
       return html`<span title=${drift.route ? `Route ${drift.route}` : "No route matched: it is only reported"}>${drift.application.split("/").at(-1)} <span class="route">${drift.route ?? "reported"}</span></span>`;
     case "kinds":
-      return html`<${Kinds} kinds=${drift.kinds} />`;
+      return html`<${Kinds} kinds=${drift.kinds} most=${1} />`;
     case "fields":
       return drift.entries.length === 1 ? html`<code>${drift.entries[0]?.path || "whole object"}</code>` : plural(drift.entries.length, "field");
     case "by":
@@ -240,7 +240,7 @@ function workloadCell(found, column) {
     case "application":
       return "workload";
     case "kinds":
-      return html`<${Kinds} kinds=${found.kinds} />`;
+      return html`<${Kinds} kinds=${found.kinds} most=${1} />`;
     case "fields":
       return found.fields.length === 1 ? html`<code>${found.fields[0]?.path}</code>` : plural(found.fields.length, "field");
     case "by":
@@ -248,7 +248,7 @@ function workloadCell(found, column) {
     case "age":
       return html`<${Age} at=${found.first_seen} />`;
     case "cost":
-      return found.resolved_at || found.over ? "" : html`<span class=${costTone(found.cost)} title=${`To put it back: ${costWords(found.cost, "replica")}`}>${costShort(found.cost)}</span>`;
+      return found.resolved_at || found.over ? "" : html`<span class=${costTone(found.cost)} title=${`To put it back: ${costWords(found.cost, "replica")}`}>${costShort(found.cost, "replica")}</span>`;
     default:
       return found.over ? html`<${State} state="resolved" word="Open no longer" />` : html`<${State} state=${found.resolved_at ? "resolved" : "detected"} />`;
   }
@@ -260,7 +260,7 @@ const COLUMNS = [
   ["kinds", "Kind"],
   ["fields", "Field"],
   ["by", "Written by"],
-  ["application", "Application, route"],
+  ["application", "Application"],
   ["age", "Open for"],
   ["cost", "Cost"],
   ["state", "State"],

@@ -51,9 +51,9 @@ export function Until({ at }) {
   return html`<time datetime=${at} title=${moment(at)}>${left > 0 ? "in " + age(new Date(now.value).toISOString(), Date.parse(at)) : "ended"}</time>`;
 }
 
-/** @param {{ kinds: string[] }} props */
-export function Kinds({ kinds }) {
-  return html`${kinds.map((kind) => html`<span key=${kind} class=${"chip " + kind}>${kind}</span>`)}`;
+/** @param {{ kinds: string[], most?: number }} props `most` are shown, and how many there are beside them */
+export function Kinds({ kinds, most = kinds.length }) {
+  return html`${kinds.slice(0, most).map((kind) => html`<span key=${kind} class=${"chip " + kind}>${kind}</span>`)}${kinds.length > most && html`<span class="faint" title=${kinds.join(", ")}>+${kinds.length - most}</span>`}`;
 }
 
 /** True when no answer came; an error of the page's own has no status either. @param {Failure} failure */

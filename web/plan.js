@@ -101,9 +101,9 @@ export function PlanScreen({ id }) {
       ${!approvable && html`<span class="faint">${plan.why_not}</span>`}
     </p>`}
     ${drift && state === "awaiting-approval" && html`<p class="note">It is decided on <a href=${pathTo(project.value, "drifts", drift)}>its drift</a>.</p>`}
-    ${steps.length > 0 && html`<section><h2>${plural(steps.length, "step")}</h2><ol class="steps">${steps.map((step, index) => html`<li key=${index}>${step}</li>`)}</ol></section>`}
+    ${steps.length > 0 && html`<section><h2>${plural(steps.length, "step")}</h2><ol class="steps">${steps.map((step, index) => html`<li key=${index}>${step.replace(/^[-+~!] /, "")}</li>`)}</ol></section>`}
     ${fields.length > 0 && html`<section><h2>Fields</h2><${DiffBar} />${fields.map(
-      (field, index) => html`<div key=${index}>${field.object && html`<h3 class="object">${objectName(field.object)}</h3>`}<${FieldDiff} entry=${{ kind: "", ...field }} ...${field.path ? {} : { sides: wholeSides(field.action !== "create", field.action !== "delete") }} /></div>`,
+      (field, index) => html`<div key=${index}>${field.object && objectName(field.object) !== objectName(fields[index - 1]?.object) && html`<h3 class="object">${objectName(field.object)}</h3>`}<${FieldDiff} entry=${{ kind: "", ...field }} ...${field.path ? {} : { sides: wholeSides(field.action !== "create", field.action !== "delete") }} /></div>`,
     )}</section>`}
     <section><h2>What happened</h2><${Timeline} journal=${history.value} /></section>
     ${dialog === "approve" && html`<${FormDialog} title="Approve exactly this plan" action="Approve" onClose=${() => setDialog("")}

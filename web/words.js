@@ -17,7 +17,7 @@ const STATES = {
   "snoozed": ["◔", "Snoozed", "quiet"],
   "healing": ["◐", "Healing", "good"],
   "fighting": ["⚠", "Fighting", "bad"],
-  "pull-request": ["⑂", "Pull request", "accent"],
+  "pull-request": ["⇄", "Pull request", "accent"],
   "held": ["‖", "On hold", "quiet"],
   "parked": ["■", "Blocked", "bad"],
   "resolved": ["✓", "Resolved", "quiet"],
@@ -129,7 +129,7 @@ export function moment(at) {
   if (!at) return "";
   const date = new Date(at);
   const day = date.toLocaleDateString("sv-SE");
-  return `${day} ${date.toLocaleTimeString("en-GB", { timeZoneName: "short" })}`;
+  return `${day} ${date.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short" })}`;
 }
 
 /** @param {string | ObjectName | undefined} object */
@@ -182,13 +182,13 @@ export function costTone(cost) {
   return cost?.blocked || cost?.kind === "gap" || cost?.kind === "recreate" ? "outage" : "";
 }
 
-/** @param {Cost | undefined} cost a few words for a row */
-export function costShort(cost) {
+/** @param {Cost | undefined} cost a few words for a row @param {string} unit what a workload runs as */
+export function costShort(cost, unit = "pod") {
   if (!cost) return "unknown";
   if (cost.blocked) return "⚠ won't finish";
   if (costTone(cost)) return "⚠ outage";
   if (cost.kind === "rolling") return plural(cost.pods ?? 0, "restart");
-  return cost.added ? `${cost.added > 0 ? "starts" : "ends"} ${Math.abs(cost.added)}` : "none";
+  return cost.added ? `${cost.added > 0 ? "starts" : "ends"} ${plural(Math.abs(cost.added), unit)}` : "none";
 }
 
 /** @param {Entry[]} entries who wrote it, once each */

@@ -6,7 +6,7 @@ import { useKeys } from "./keys.js";
 import { afterEvents, whileShown } from "./live.js";
 import { Age, copyText, Empty, Grid, Kinds, Problem, State, useRead } from "./parts.js";
 import { pathTo } from "./route.js";
-import { moment, plural } from "./words.js";
+import { moment, plural, sentenceCase } from "./words.js";
 
 /** @typedef {import("./types").Workload} Workload */
 /** @typedef {import("./types").WorkloadDrift} WorkloadDrift */
@@ -59,7 +59,7 @@ export function Workloads() {
 function Readiness({ slug, phase }) {
   const [steps, setSteps] = useState(/** @type {import("./types").Progress[]} */ ([]));
   useEffect(() => {
-    if (phase === "ready") return undefined;
+    if (phase === "ready" || phase === "error") return undefined;
     const ended = new AbortController();
     /** @param {AbortSignal} shown */
     const listen = async (shown) => {
@@ -74,9 +74,9 @@ function Readiness({ slug, phase }) {
     };
     whileShown((shown) => void listen(shown), ended.signal);
     return () => ended.abort();
-  }, [slug, phase === "ready"]);
-  if (!steps.length) return null;
-  return html`<ol class="timeline" aria-label="On the way to readiness">${steps.map((step, index) => html`<li key=${index}><span>${(step.elapsed_ms / 1000).toFixed(1)} s</span><span><b>${step.phase}</b> ${step.message}</span></li>`)}</ol>`;
+  }, [slug, phase === "ready" || phase === "error"]);
+  if (!steps.length || phase === "error") return null;
+  return html`<ol class="timeline" aria-label="On the way to readiness">${steps.map((step, index) => html`<li key=${index}><span>${(step.elapsed_ms / 1000).toFixed(1)} s</span><span><b>${sentenceCase(step.phase)}</b> ${step.message}</span></li>`)}</ol>`;
 }
 
 /** @param {{ slug: string }} props */
@@ -205,14 +205,14 @@ export function WorkloadScreen({ slug }) {
   return html`<main>
     <p class="crumbs"><a href=${pathTo(project.value, "workloads")}>Workloads</a> /</p>
     <h1>${workload.slug} <${State} state=${status?.phase ?? "unknown"} /></h1>
-    ${status?.message && html`<p class="note">${status.message}</p>`}
+    ${status?.message && !status.failed?.some((each) => status.message?.includes(each.reason)) && html`<p class="note">${status.message}</p>`}
     ${status?.suspended && html`<p class="note">Suspended: ${status.suspended}</p>`}
     <dl class="facts">
       <div><dt>Engine</dt><dd>${workload.backend}</dd></div>
       <div><dt>Model</dt><dd class="wrap">${workload.model_name}</dd></div>
       <div><dt>Replicas</dt><dd>${replicas(workload)}${status?.canary_weight ? `, canary takes ${status.canary_weight} %` : ""}</dd></div>
-      <div><dt>Generation</dt><dd>${workload.generation ?? "unknown"} <span class="faint">changed <${Age} at=${workload.updated_at} suffix=" ago" /></span></dd></div>
-      <div><dt>Drift</dt><dd>${open.length ? open.map((each) => html`<a key=${each.id} href=${pathTo(project.value, "workload-drifts", each.id)}><${State} state="drifted" word=${plural(each.fields.length, "field")} /> <${Kinds} kinds=${each.kinds} /></a>`) : html`<${State} state="in-sync" />`}</dd></div>
+      <div><dt>Generation</dt><dd>${workload.generation ?? "unknown"}<span class="faint">, changed <${Age} at=${workload.updated_at} suffix=" ago" /></span></dd></div>
+      <div><dt>Drift</dt><dd>${open.length ? open.map((each) => html`<span key=${each.id}><a href=${pathTo(project.value, "workload-drifts", each.id)}><${State} state="drifted" word=${plural(each.fields.length, "field")} /></a> <${Kinds} kinds=${each.kinds} /></span>`) : html`<${State} state="in-sync" />`}</dd></div>
       ${endpoint && html`<div><dt>Answers at</dt><dd class="wrap"><code>${endpoint}</code> <button type="button" class="small" onClick=${() => copyText(endpoint, "the address")}>Copy</button></dd></div>`}
     </dl>
     ${(status?.failed ?? []).map((each) => html`<div key=${each.name} class="problem"><p><b>${each.name} failed.</b> ${each.reason}</p></div>`)}
@@ -223,6 +223,6 @@ export function WorkloadScreen({ slug }) {
     <section><h2>Declaration</h2><table class="plain"><tbody>${Object.entries(workload.spec ?? {}).map(
       ([name, field]) => html`<tr key=${name}><th scope="row"><code>${name}</code></th><td class="wrap"><code>${typeof field === "string" ? field : JSON.stringify(field)}</code></td><td class="faint">${workload.writers?.[name] ? `by ${workload.writers[name]?.actor ?? workload.writers[name]?.manager}` : ""}</td></tr>`,
     )}</tbody></table></section>
-    <section><h2>What happened</h2><ol class="timeline">${rows.map((row) => html`<li key=${row.seq}><time datetime=${row.at}>${moment(row.at)}</time><span><b>${row.action}</b> by ${row.writer.actor ?? row.writer.manager}<br />${row.summary}</span></li>`)}</ol></section>
+    <section><h2>What happened</h2><ol class="timeline">${rows.toReversed().map((row) => html`<li key=${row.seq}><time datetime=${row.at}>${moment(row.at)}</time><span><b>${sentenceCase(row.action)}</b> by ${row.writer.actor ?? row.writer.manager}<br />${row.summary}</span></li>`)}</ol></section>
   </main>`;
 }

@@ -1,4 +1,5 @@
-"""Every screen, on a phone, a laptop and a wall, dark and light: nothing to complain about.
+"""Every screen with something on it, on a phone, a laptop and a wall, dark and light: nothing to
+complain about.
 
 With HOLDFAST_SCREENSHOTS=1 the pictures of the README and of the docs are made anew.
 """
@@ -8,141 +9,64 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import httpx2
 import pytest
 from playwright.sync_api import expect
 from tests.support.browser import Screen, Screens
-from tests.support.gitops_server import PROJECT, ServedApplications, serve_applications
-from tests.support.gitops_world import GitopsWorld, config_ref, configmap, route
-from tests.support.server import RunningServer, running_server
-
-from holdfast import ManagementClient, WorkloadSpec
-from holdfast.core.gitops.application import MatchSpec, Remediation
-from holdfast.core.object_ref import ObjectRef
+from tests.support.gitops_server import PROJECT, ServedApplications
+from tests.support.page_content import serve_full_applications, serve_full_plane
+from tests.support.server import RunningServer, bearer
 
 IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
 REMAKE = os.environ.get("HOLDFAST_SCREENSHOTS") == "1"
 SIZES = [(360, 780), (1280, 800), (1920, 1080)]
-PROMPT = "".join(
-    f"{place}. {line}\n"
-    for place, line in enumerate(
-        ["You answer questions about orders.", "Be short.", "Name the order.", "Say please."] * 6
-    )
-)
-DEPLOYMENT = """\
-apiVersion: apps/v1
-kind: Deployment
-metadata:
-  name: {name}
-spec:
-  replicas: 2
-  selector:
-    matchLabels: {{app: {name}}}
-  template:
-    metadata:
-      labels: {{app: {name}}}
-    spec:
-      containers:
-        - name: server
-          image: vllm/vllm-openai:v0.10.2
-          args: [--max-model-len, "8192"]
-"""
-
-
-def prompts(text: str) -> str:
-    lines = "".join(f"    {line}\n" for line in text.splitlines())
-    head = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: support-bot-prompts\ndata:\n"
-    return f'{head}  MAX_TOKENS: "512"\n  prompt.txt: |\n{lines}'
-
-
-def deployment_ref(name: str) -> ObjectRef:
-    return ObjectRef(api_version="apps/v1", kind="Deployment", namespace="chat", name=name)
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedApplications]:
-    """An application of which much drifted, by several hands."""
-    world = GitopsWorld(
-        route(
-            Remediation.REVIEW,
-            name="settings-are-reviewed",
-            match=MatchSpec(kinds=("ConfigMap",)),
-        ),
-        route(Remediation.REPORT, name="the-rest-is-reported"),
-    )
-    names = ["support-bot", "bge-m3", "reranker"]
-    files = {f"deploy/{name}.yaml": DEPLOYMENT.format(name=name) for name in names}
-    files["deploy/prompts.yaml"] = prompts(PROMPT)
-    files |= {f"deploy/{name}-env.yaml": configmap(f"{name}-env", x="1") for name in names}
-    world.git.commit(files)
-
-    def edit() -> None:
-        changed = PROMPT.replace("6. Name the order.", "6. Name the order and its date.")
-        prompt = {"prompt.txt": changed, "MAX_TOKENS": "2048"}
-        world.kube.edit(
-            config_ref("support-bot-prompts"),
-            lambda item: item["data"].update(prompt),
-            manager="kubectl-edit",
-        )
-        world.edit("bge-m3-env", manager="helm")
-        world.edit("reranker-env", manager="kubectl-edit")
-
-        def upgrade(item: dict[str, object]) -> None:
-            server = item["spec"]["template"]["spec"]["containers"][0]  # type: ignore[index]
-            server["image"] = "vllm/vllm-openai:v0.11.0"
-            server["args"] = ["--max-model-len", "16384"]
-
-        world.kube.edit(deployment_ref("support-bot"), upgrade, manager="kubectl-set")
-        world.kube.edit(
-            deployment_ref("bge-m3"),
-            lambda item: item["spec"].update(replicas=5),
-            manager="kubectl-scale",
-        )
-
-    with serve_applications(tmp_path_factory.mktemp("screens"), world) as running:
-        running.reconcile()
-        running.call(edit)
-        running.reconcile()
+    with serve_full_applications(tmp_path_factory.mktemp("screens")) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """A control plane with one workload that drifted. Nothing of it runs here."""
-    with running_server(tmp_path_factory.mktemp("plane"), run=False) as server:
-        spec = WorkloadSpec(name="support-bot", model="org/tiny", backend="vllm", replicas=2)
-        with ManagementClient(
-            server.url, project="acme", token=server.token("acme", name="deploy-script")
-        ) as owner:
-            owner.ensure(spec)
-            uid = owner.get("support-bot").uid
-        answer = httpx2.patch(
-            f"{server.url}/api/workloads/{uid}",
-            json={"model_name": "org/another"},
-            headers={"Authorization": f"Bearer {server.token('acme', name='ops-laptop')}"},
-        )
-        assert answer.status_code == 200, answer.text
+    with serve_full_plane(tmp_path_factory.mktemp("plane")) as server:
         yield server
 
 
-def application_paths(served: ServedApplications) -> dict[str, str]:
-    assert served.worlds[0].context is not None
-    drifts = served.worlds[0].context.state.drifts.values()
-    by_name = {drift.object.name: drift for drift in drifts}
-    drift = by_name["support-bot-prompts"]
+@pytest.fixture(scope="module")
+def paths(served: ServedApplications) -> dict[str, str]:
+    """Where each screen is, by a name for it."""
+
+    def ask(path: str) -> Any:
+        answer = httpx2.get(
+            f"{served.url}/api/projects/{PROJECT}/gitops{path}",
+            headers=bearer(served.server.token(PROJECT, ["read"])),
+        )
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    drifts = {each["object"]["name"]: each for each in ask("/drifts?state=all")["drifts"]}
+    parked = [each for each in ask("/history")["entries"] if each["action"] == "parked"]
+    newest, oldest = (each["subject"] for each in (parked[0], parked[-1]))
     below = f"/ui/p/{PROJECT}"
     return {
         "inbox": f"{below}/inbox",
+        "everything": f"{below}/inbox?state=all",
         "causes": f"{below}/inbox?group=cause",
-        "drift": f"{below}/drifts/{drift.id}",
-        "drift-image": f"{below}/drifts/{by_name['support-bot'].id}",
-        "plan": f"{below}/plans/{drift.plan}",
+        "drift": f"{below}/drifts/{drifts['support-bot-prompts']['id']}",
+        "drift-image": f"{below}/drifts/{drifts['support-bot']['id']}",
+        "drift-held": f"{below}/drifts/{drifts['reranker']['id']}",
+        "drift-proposed": f"{below}/drifts/{drifts['flags']['id']}",
+        "plan": f"{below}/plans/{newest}",
+        "plan-stale": f"{below}/plans/{oldest}",
+        "plan-cost": f"{below}/plans/{drifts['indexer']['plan']}",
         "applications": f"{below}/applications",
         "application": f"{below}/applications/team.shop",
         "application-diff": f"{below}/applications/team.shop?tab=diff",
-        "application-plan": f"{below}/applications/team.shop?tab=plan",
+        "application-plan": f"{below}/applications/team.reports?tab=plan",
         "holds": f"{below}/holds",
         "rules": f"{below}/rules",
         "history": f"{below}/history",
@@ -151,9 +75,25 @@ def application_paths(served: ServedApplications) -> dict[str, str]:
     }
 
 
+SEEN = {
+    "everything": "Rejected",
+    "causes": "kubectl-scale",
+    "drift-held": "INC-1432",
+    "drift-proposed": "https://git.example.com/pulls/1",
+    "plan": "Approve",
+    "plan-stale": "cannot be approved",
+    "plan-cost": "v0.11.0",
+    "application": "holds",
+    "application-plan": "Create Deployment chat/writer",
+    "holds": "spec.replicas",
+    "rules": "fewer-at-night",
+    "history": "Who decided",
+}
+"""What shows that a screen has something on it."""
 WORKLOAD_PATHS = {
     "workload-inbox": "/ui/p/acme/inbox",
     "workloads": "/ui/p/acme/workloads",
+    "workload-failed": "/ui/p/acme/workloads/embedder",
     "workload": "/ui/p/acme/workloads/support-bot",
     "workload-history": "/ui/p/acme/history",
 }
@@ -169,13 +109,41 @@ def settle(screen: Screen) -> None:
     expect(screen.page.locator(".loading")).to_have_count(0)
 
 
+def show(screen: Screen, path: str) -> None:
+    """Go to a screen as a link in the page does."""
+    screen.page.evaluate(
+        "(path) => { history.pushState(null, '', path); dispatchEvent(new Event('popstate')) }",
+        path,
+    )
+
+
+BROKEN_WORDS = """() => {
+  const lines = (each) => {
+    const range = document.createRange();
+    range.selectNodeContents(each);
+    return new Set([...range.getClientRects()].map(({top}) => top)).size;
+  };
+  const heads = [...document.querySelectorAll("thead th")].filter(
+    (each) => /^\\S+$/.test(each.textContent.trim()) && lines(each) > 1);
+  const states = [...document.querySelectorAll(".row .state")].filter(
+    ({textContent, parentElement}) => !textContent.includes(":")
+      && parentElement.scrollWidth > parentElement.clientWidth);
+  return [...heads, ...states].map(({textContent}) => textContent);
+}"""
+"""Headers of one word on two lines, and states that are cut."""
+
+
 def check(screen: Screen, name: str, width: int, scheme: str) -> list[str]:
     """Return what is wrong with a screen as it stands."""
     settle(screen)
-    found = [f"{name}: {each}" for each in screen.check_accessibility()]
+    screen.see(SEEN.get(name, ""))
+    # What has no colour is the same in the dark.
+    rules = ["color-contrast"] if scheme == "dark" else []
+    found = [f"{name}: {each}" for each in screen.check_accessibility(*rules)]
     wide = screen.page.evaluate("document.documentElement.scrollWidth")
     if wide > width:
         found.append(f"{name}: is {wide} wide on {width}")
+    found += [f"{name}: {each} is broken" for each in screen.page.evaluate(BROKEN_WORDS)]
     if REMAKE and (name, width, scheme) in PICTURES:
         IMAGES.mkdir(exist_ok=True)
         screen.page.screenshot(path=IMAGES / f"{name}-{scheme}-{width}.png")
@@ -186,6 +154,7 @@ def check(screen: Screen, name: str, width: int, scheme: str) -> list[str]:
 @pytest.mark.parametrize(("width", "height"), SIZES)
 def test_every_screen_of_applications(
     served: ServedApplications,
+    paths: dict[str, str],
     screens: Screens,
     width: int,
     height: int,
@@ -194,12 +163,16 @@ def test_every_screen_of_applications(
     token = served.server.token(PROJECT, ["read", "write", "approve", "admin"], name="maria")
     screen = screens.open(served.url, token, width=width, height=height, scheme=scheme)
     found = []
-    for name, path in application_paths(served).items():
-        screen.page.evaluate(
-            "(path) => { history.pushState(null, '', path); dispatchEvent(new Event('popstate')) }",
-            path,
-        )
+    for name, path in paths.items():
+        show(screen, path)
         found += check(screen, name, width, scheme)
+    show(screen, paths["rules"])
+    preview = screen.page.locator("details", has_text="What would a new rule hide?")
+    preview.locator("summary").first.click()
+    preview.get_by_label("Path").fill("data.x")
+    preview.get_by_role("button", name="Preview").click()
+    expect(preview.get_by_role("status")).to_contain_text("It would hide")
+    found += check(screen, "rules-preview", width, scheme)
     assert not found, "\n".join(found)
 
 
@@ -218,20 +191,23 @@ def test_every_screen_of_workloads(
     found = check(screen, "login", width, scheme)
     screen.sign_in(token)
     for name, path in WORKLOAD_PATHS.items():
-        screen.page.evaluate(
-            "(path) => { history.pushState(null, '', path); dispatchEvent(new Event('popstate')) }",
-            path,
-        )
+        show(screen, path)
+        if name == "workload":
+            screen.page.get_by_label("Prompt").fill("Where is order 1432?")
+            screen.press("Control+Enter")
+            expect(screen.page.locator(".prompt")).to_contain_text("ended: stop")
         found += check(screen, name, width, scheme)
-    screen.go(WORKLOAD_PATHS["workload-inbox"])
+    show(screen, WORKLOAD_PATHS["workload-inbox"])
     screen.rows.first.click()
     found += check(screen, "workload-drift", width, scheme)
     assert not found, "\n".join(found)
 
 
-def test_windows_over_a_screen(served: ServedApplications, screens: Screens) -> None:
+def test_windows_over_a_screen(
+    served: ServedApplications, paths: dict[str, str], screens: Screens
+) -> None:
     token = served.server.token(PROJECT, ["read", "write", "approve", "admin"], name="maria")
-    screen = screens.open(served.url, token, path=application_paths(served)["drift"])
+    screen = screens.open(served.url, token, path=paths["drift"])
     settle(screen)
     expect(screen.page.get_by_role("button", name="Approve")).to_be_visible()
     found = []
@@ -244,6 +220,22 @@ def test_windows_over_a_screen(served: ServedApplications, screens: Screens) -> 
         screen.press("Escape")
         expect(dialog).to_have_count(0)
     assert not found, "\n".join(found)
+
+
+def test_a_screen_says_once_and_of_the_whole_what_is_so(
+    served: ServedApplications, paths: dict[str, str], screens: Screens
+) -> None:
+    token = served.server.token(PROJECT, ["read"], name="joe")
+    screen = screens.open(served.url, token, path=paths["applications"])
+    expect(screen.row("team/shop")).to_contain_text("2 held")
+    expect(screen.row("team/shop")).not_to_contain_text("On hold")
+    show(screen, paths["plan-cost"])
+    expect(screen.page.locator("table.diff")).to_have_count(2)
+    expect(screen.page.locator("h3.object")).to_have_count(1)
+    show(screen, paths["plan"])
+    expect(screen.page.locator(".steps li").first).to_contain_text("delete ConfigMap")
+    expect(screen.page.locator(".steps li").first).not_to_contain_text("- delete")
+    screen.not_see("by whom is unknown")
 
 
 def test_a_phone_in_forced_colours_and_without_motion_shows_the_same(

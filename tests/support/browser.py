@@ -169,17 +169,21 @@ class Screen:
     def not_see(self, text: str) -> None:
         expect(self.page.locator("main")).not_to_contain_text(text)
 
-    def check_accessibility(self) -> list[str]:
-        """Return what axe-core finds wrong, each with where it is."""
+    def check_accessibility(self, *rules: str) -> list[str]:
+        """Return what axe-core finds wrong, each with where it is; by all rules, or by some."""
         # As the browser's own tool would: the page's policy forbids foreign script to the page.
         session = self.page.context.new_cdp_session(self.page)
-        session.send(
-            "Runtime.evaluate", {"expression": npm_file("axe-core/axe.min.js").read_text()}
-        )
+        loaded = session.send("Runtime.evaluate", {"expression": "typeof axe"})
+        if loaded["result"]["value"] == "undefined":
+            axe = npm_file("axe-core/axe.min.js").read_text()
+            session.send("Runtime.evaluate", {"expression": axe})
+        options: dict[str, Any] = {"resultTypes": ["violations"]}
+        if rules:
+            options["runOnly"] = list(rules)
         found = session.send(
             "Runtime.evaluate",
             {
-                "expression": "axe.run(document, {resultTypes: ['violations']}).then((found) =>"
+                "expression": f"axe.run(document, {json.dumps(options)}).then((found) =>"
                 " JSON.stringify(found.violations.map((each) => `${each.id}: ${each.help} `"
                 " + each.nodes.slice(0, 3).map((node) => node.html.slice(0, 160)).join(' | '))))",
                 "awaitPromise": True,

@@ -6,9 +6,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 from tests.support.cluster_fixtures import (
     cluster,
     definitions,
@@ -43,6 +45,20 @@ __all__ = [
 ]
 
 restore_interrupts_for_children()
+
+LONG = os.environ.get("HOLDFAST_LONG") == "1"
+# The same examples each time and no clock, since a test must not fail because the machine is busy;
+# many random ones in the long run. Set here, before any test module is read.
+settings.register_profile(
+    "holdfast",
+    deadline=None,
+    derandomize=not LONG,
+    max_examples=1_000 if LONG else 25,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("holdfast")
+
 LOGGERS = ("holdfast", "uvicorn", "aiohttp", "asyncio")
 """Those that a server, or a controller, sends to the log of its process when it starts."""
 

@@ -1,22 +1,18 @@
 """Hypothesis strategies for the values of the core, shared by every property test.
 
 A new field of `WorkloadSpec`, or of what nests in it, gets its strategy here: a test fails
-until it does. Importing this module also sets how Hypothesis runs: the same examples each time
-and no clock, since a test must not fail because the machine is busy; many random ones in the
-long run.
+until it does.
 """
 
 from __future__ import annotations
 
 import base64
-import os
 import shlex
 import string
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import TypeVar
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from holdfast.core.backends import Backend
@@ -41,17 +37,6 @@ from holdfast.core.workload import (
     TaskType,
     WorkloadSpec,
 )
-
-LONG = bool(os.environ.get("HOLDFAST_LONG"))
-settings.register_profile(
-    "holdfast",
-    deadline=None,
-    derandomize=not LONG,
-    max_examples=1_000 if LONG else 25,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
-settings.load_profile("holdfast")
 
 T = TypeVar("T")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +11,6 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis.specs.openapi.checks import response_schema_conformance
-from tests.strategies import LONG
 from tests.support.gitops_server import PROJECT, ServedApplications, serve_applications
 from tests.support.gitops_world import GitopsWorld, config_ref, configmap, route
 
@@ -18,6 +18,7 @@ from holdfast.apps.server.open_routes import openapi_bytes
 from holdfast.core.gitops.application import Remediation
 
 DOCUMENT = json.loads(openapi_bytes(gitops=True))
+LONG = os.environ.get("HOLDFAST_LONG") == "1"
 EXAMPLES = 300 if LONG else 12
 FUZZED = [
     (path, method)

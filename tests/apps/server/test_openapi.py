@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +15,6 @@ from hypothesis import strategies as st
 from openapi_spec_validator import validate
 from schemathesis.specs.openapi.checks import response_schema_conformance
 from tests.apps.server.api import Api
-from tests.strategies import LONG
 from tests.support.server import RunningServer, running_server
 
 from holdfast.apps.server.open_routes import openapi_bytes, openapi_document
@@ -22,6 +22,7 @@ from holdfast.apps.server.route_table import EMBEDDED_ROUTES, GITOPS_ROUTES
 from holdfast.apps.server.routes import ApiRoute, RouteCredential
 
 DOCUMENT = json.loads(openapi_bytes())
+LONG = os.environ.get("HOLDFAST_LONG") == "1"
 EXAMPLES = 300 if LONG else 12
 FUZZED = [
     (path, method)

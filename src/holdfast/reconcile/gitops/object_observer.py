@@ -322,11 +322,10 @@ class ObjectObserver:
             return replace(blank, live=live, owner=owner, message=error.happened)
         if owner is not None:
             diff = diff.observing_only(_OWN_FIELDS)
-        else:
-            # What was applied is on record: our mark, which others may have taken off, tells it
-            # to people alone, and the next apply writes it again.
-            moved = frozenset(each.change.path for each in diff.drifted)
-            diff = diff.observing_only(moved & {APPLIED_PATH})
+        elif any(each.change.path != APPLIED_PATH for each in diff.drifted):
+            # Our mark tells what was applied to people alone, and is written again by whatever
+            # puts back the rest. By itself, it moved only because somebody meant it to.
+            diff = diff.observing_only(frozenset({APPLIED_PATH}))
         diff = await self._costs.add_costs(diff, live, declared.item)
         health, message = health_of(live)
         return replace(

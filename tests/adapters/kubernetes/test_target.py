@@ -321,9 +321,16 @@ def test_what_the_operator_says_of_its_objects_is_in_the_ledger(
             "message": "kubectl-edit changed image.",
             "lastTransitionTime": "2026-01-01T00:00:00Z",
         }
-        write_service_status(kubeconfig, namespace, "chat", drift="Drifted", conditions=[said])
+        need = {"resource": "nvidia.com/gpu", "needed": 1, "free": 0, "added": 0, "pool": "7a1f"}
+        cost = {"kind": "gap", "pods": 2, "devices": [need], "blocked": True, "coldStart": 41.5}
+        write_service_status(
+            kubeconfig, namespace, "chat", drift="Drifted", driftCost=cost, conditions=[said]
+        )
         (record,) = await opened.drifts("acme")
         assert record.fields[0].live == "kubectl-edit changed image."
+        assert record.cost is not None
+        assert (record.cost.kind, record.cost.pods) == (CostKind.GAP, 2)
+        assert (record.cost.cold_start, record.cost.devices[0].free) == (41.5, 0)
         healed = said | {"status": "False", "reason": "Healed"}
         write_service_status(kubeconfig, namespace, "chat", conditions=[healed])
         assert list(await opened.drifts("acme")) == []

@@ -133,18 +133,21 @@ def test_nobody_there_is_asked_once() -> None:
 def test_a_change_of_adapters_is_sent_as_json_and_a_refusal_is_told(peer: Peer) -> None:
     peer.answers["/lora-adapters"] = (200, b'{"success":true}')
 
-    async def send(path: str) -> str | None:
+    async def send(path: str, url: str = "") -> Unreported | None:
         client = EngineClient(address_rule=None)
         try:
             return await client.send(
-                peer.url, AdapterRequest(path=path, body=[{"id": 0, "scale": 1.0}])
+                url or peer.url, AdapterRequest(path=path, body=[{"id": 0, "scale": 1.0}])
             )
         finally:
             await client.aclose()
 
     assert asyncio.run(send("/lora-adapters")) is None
     assert json.loads(peer.seen[0][2]) == [{"id": 0, "scale": 1.0}]
-    assert asyncio.run(send("/absent")) == "POST /absent: it answered with 404."
+    refused = Unreported(reason="POST /absent: it answered with 404.")
+    assert asyncio.run(send("/absent")) == refused
+    lost = asyncio.run(send("/lora-adapters", "http://127.0.0.1:1"))
+    assert lost is not None and lost.unreachable, "and whether it was taken is not known"
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "169.254.169.254", "::1", "0.0.0.1"])

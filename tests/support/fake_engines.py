@@ -31,6 +31,10 @@ class FakeEngine:
     runtime_updates: bool = True
     """False refuses changes of adapters, as vLLM does by default."""
     refusal: str = "POST /v1/load_lora_adapter: it answered with 404."
+    hangs: FakeEngine | str | None = None
+    """Given, a change of adapters gets no answer, and this is at its address from then on."""
+    halved: str = ""
+    """The path of the question that it breaks off in the middle of its answer to."""
 
     def get(self, query: EngineQuery) -> Any:  # Any: JSON
         match query.paths[0]:
@@ -100,12 +104,21 @@ class FakeEngines:
         if isinstance(found, str):
             silent = Unreported(reason=f"GET {backend.queries[0].paths[0]}: it {found}.")
             return read_report(backend, {query.paths[0]: silent for query in backend.queries})
-        bodies = {
-            query.paths[0]: json.dumps(found.get(query)).encode() for query in backend.queries
-        }
+        bodies = {}
+        for query in backend.queries:
+            body = json.dumps(found.get(query)).encode()
+            halved = query.paths[0] == found.halved
+            bodies[query.paths[0]] = body[: len(body) // 2] if halved else body
         return read_report(backend, bodies)
 
-    async def send(self, url: str, request: AdapterRequest) -> str | None:
+    async def send(self, url: str, request: AdapterRequest) -> Unreported | None:
         self.sent.append(request)
         found = self.at[url]
-        return f"it {found}." if isinstance(found, str) else found.post(request)
+        if isinstance(found, str):
+            return Unreported(reason=f"POST {request.path}: it {found}.", unreachable=True)
+        if found.hangs is not None:
+            self.at[url] = found.hangs
+            reason = f"POST {request.path}: it gave no answer in 60s."
+            return Unreported(reason=reason, unreachable=True)
+        refused = found.post(request)
+        return Unreported(reason=refused) if refused is not None else None

@@ -57,17 +57,18 @@ class EngineClient:
             responses = {query.paths[0]: missing for query in backend.queries}
         return read_report(backend, responses)
 
-    async def send(self, url: str, request: AdapterRequest) -> str | None:
+    async def send(self, url: str, request: AdapterRequest) -> Unreported | None:
         """Send one change of its adapters; see the port."""
         async with self._turn:
             response = await self._client.send(
                 "POST", f"{url}{request.path}", json=request.body, request_timeout=_CHANGE_TIMEOUT
             )
         if isinstance(response, NoResponse):
-            return f"POST {request.path}: it {response.reason}."
+            reason = f"POST {request.path}: it {response.reason}."
+            return Unreported(reason=reason, unreachable=True)
         if response.status // 100 == 2:
             return None
-        return f"POST {request.path}: it answered with {_described(response)}."
+        return Unreported(reason=f"POST {request.path}: it answered with {_described(response)}.")
 
     async def aclose(self) -> None:
         """Close the connections. Safe to call twice."""

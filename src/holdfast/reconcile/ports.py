@@ -13,7 +13,7 @@ from typing import Protocol
 
 from holdfast.core.backends import BackendProfile
 from holdfast.core.cost import Cost
-from holdfast.core.engine_answer import EngineReport
+from holdfast.core.engine_answer import EngineReport, Unreported
 from holdfast.core.engine_report import AdapterRequest
 from holdfast.core.errors import Problem, ValidationError
 from holdfast.core.ledger import DriftRecord, HistoryEntry
@@ -99,10 +99,10 @@ class EngineApi(Protocol):
         Never raises: what was not told is in the report, with the reason.
         """
 
-    async def send(self, url: str, request: AdapterRequest) -> str | None:
-        """Send one change of its adapters.
+    async def send(self, url: str, request: AdapterRequest) -> Unreported | None:
+        """Send one change of its adapters; returns why the engine did not take it, or None.
 
-        Returns why the engine did not take it, and None where it did.
+        Where it was not reached, or gave no answer, whether it took it is unknown.
         """
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -392,6 +393,95 @@ def test_who_cannot_be_reached_is_unknown_with_the_reason(runtime: RuntimeWorld)
     assert runtime.verified() == ("Unknown", "Unreported")
     assert "GET /props: it gave no answer in 5s." in runtime.world.says("RuntimeVerified")
     assert runtime.world.condition("Ready")[0] == "True"
+
+
+ENGINES: dict[str, tuple[dict[str, Any], Callable[[], FakeEngine], str]] = {
+    "llamacpp": (LLAMA, llama, "/lora-adapters"),
+    "vllm": (
+        VLLM,
+        lambda: vllm(adapters={"sql": "/lora/sql"}),
+        "/v1/models",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", ["hangs", "answers half"])
+@pytest.mark.parametrize("backend", ENGINES)
+def test_an_engine_that_fails_while_adapters_are_loaded_is_unknown_and_nothing_is_done_about_it(
+    runtime: RuntimeWorld, backend: str, fault: str
+) -> None:
+    """Adapters that nobody tells of are neither missing nor too many."""
+    declared, make, path = ENGINES[backend]
+    runtime.declare(declared)
+    engine = make()
+    pod = runtime.add_pod(engine)
+    runtime.ask()
+    (url,) = runtime.engines.at
+    runtime.engines.at[url] = "gave no answer in 5s"
+    if fault == "answers half":
+        runtime.engines.at[url] = replace(engine, halved=path)
+    for _ in range(3):
+        status = runtime.ask().status
+        assert runtime.verified() == ("Unknown", "Unreported")
+        assert (runtime.engines.sent, runtime.pods()) == ([], [pod])
+        assert (status.runtime, status.drift) == (None, "none")
+        assert runtime.world.condition("DriftDetected") == ("False", "None")
+        assert runtime.world.condition("Ready")[0] == "True"
+    assert pod in runtime.world.says("RuntimeVerified")
+    runtime.engines.at[url] = engine
+    runtime.ask()
+    assert runtime.verified() == ("True", "AsDeclared")
+
+
+def test_adapters_that_a_restart_of_the_engine_lost_are_loaded_again(
+    runtime: RuntimeWorld,
+) -> None:
+    runtime.declare(VLLM)
+    engine = vllm(adapters={"sql": "/lora/sql"})
+    pod = runtime.add_pod(engine)
+    runtime.ask()
+    (url,) = runtime.engines.at
+    for answer in ("could not be reached: Connection refused", vllm()):
+        runtime.engines.at[url] = answer
+        runtime.ask()
+    again = runtime.engines.at[url]
+    assert isinstance(again, FakeEngine) and again.adapters == {"sql": "/lora/sql"}
+    assert runtime.verified() == ("True", "AsDeclared")
+    assert runtime.pods() == [pod]
+
+
+def test_a_change_of_adapters_that_gets_no_answer_restarts_nothing(runtime: RuntimeWorld) -> None:
+    """It may be loading them still: what is unknown is no refusal."""
+    runtime.declare(VLLM)
+    engine = vllm(adapters={"sql": "/lora/sql"})
+    pod = runtime.add_pod(engine)
+    runtime.ask()
+    engine.adapters, engine.hangs = {}, engine
+    for _ in range(3):
+        runtime.ask()
+        assert runtime.pods() == [pod]
+        assert runtime.verified() == ("False", "RuntimeDrift")
+    assert "it gave no answer in 60s" in runtime.world.says("RuntimeVerified")
+    assert "not known" in runtime.world.says("DriftDetected")
+    engine.hangs = None
+    runtime.ask()
+    assert engine.adapters == {"sql": "/lora/sql"}
+    assert runtime.world.condition("DriftDetected") == ("False", "Healed")
+
+
+def test_adapters_are_not_said_to_be_back_by_an_engine_that_says_nothing_afterwards(
+    runtime: RuntimeWorld,
+) -> None:
+    runtime.declare(VLLM)
+    engine = vllm(adapters={"sql": "/lora/sql"})
+    pod = runtime.add_pod(engine)
+    runtime.ask()
+    engine.adapters, engine.hangs = {}, "gave no answer in 5s"
+    result = runtime.ask()
+    assert runtime.verified() == ("Unknown", "Unreported")
+    assert not [each for each in result.facts if isinstance(each, DriftHealed)]
+    assert runtime.world.condition("DriftDetected")[1] != "Healed"
+    assert runtime.pods() == [pod]
 
 
 def test_one_pod_in_sync_does_not_speak_for_another(runtime: RuntimeWorld) -> None:

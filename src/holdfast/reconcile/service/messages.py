@@ -299,6 +299,7 @@ _OBSTACLES = {
     ObstacleKind.ROLLOUT: "It waits until the rollout is over.",
     ObstacleKind.WHOLE_GROUP: "With it all pods of its group would start anew, so it is not "
     "restarted. Delete the pod to do so.",
+    ObstacleKind.NO_ANSWER: "Whether it loads them still is not known.",
     ObstacleKind.DELETE_FAILED: "The pod could not be deleted: {error}",
 }
 

@@ -75,6 +75,8 @@ class ObstacleKind(StrEnum):
     ROLLOUT = "rollout"
     WHOLE_GROUP = "whole-group"
     """All pods of several nodes would start anew."""
+    NO_ANSWER = "no-answer"
+    """The engine was told, and did not say whether it took it."""
     DELETE_FAILED = "delete-failed"
 
 
@@ -416,30 +418,38 @@ class RuntimeMonitor:
         engine_said = ""
         if fields == {"adapters"}:
             before = PodFinding(pod=asked.pod, comparisons=asked.comparisons).differences
-            asked, engine_said = await self._send_adapters(watched, asked)
+            asked, answer = await self._send_adapters(watched, asked)
             if not asked.differing:
-                self._count_round(watched, asked.role, fields)
-                healed += before
+                if asked.report is not None and not isinstance(asked.report.adapters, Unreported):
+                    self._count_round(watched, asked.role, fields)
+                    healed += before
                 return PodFinding(pod=asked.pod, comparisons=asked.comparisons)
+            engine_said = answer.reason if answer is not None else ""
+            if answer is not None and answer.unreachable:
+                kind = ObstacleKind.NO_ANSWER
+                return _left(asked, RuntimeObstacle(kind=kind, engine_said=engine_said))
         obstacle = await self._restart(watched, asked, every, fields)
         if obstacle is not None:
             obstacle = replace(obstacle, engine_said=engine_said)
         return _left(asked, obstacle)
 
-    async def _send_adapters(self, watched: _Watched, asked: _AskedPod) -> tuple[_AskedPod, str]:
+    async def _send_adapters(
+        self, watched: _Watched, asked: _AskedPod
+    ) -> tuple[_AskedPod, Unreported | None]:
         """Put adapters back through the engine; ask again; say what it refused."""
         assert asked.variant is not None  # noqa: S101  # asked by the caller
         report, declared = asked.report, asked.variant.declared.adapters
         if report is None or declared is None or isinstance(report.adapters, Unreported):
-            return asked, ""
+            return asked, None
         requests = adapter_requests(watched.backend, declared, report.adapters)
         if requests is None:
-            return asked, "The engine cannot load or unload these adapters while it runs."
+            why = "The engine cannot load or unload these adapters while it runs."
+            return asked, Unreported(reason=why)
         for request in requests:
-            refused = await self._engines.send(asked.url, request)
-            if refused is not None:
-                return await self._ask_engine(watched, asked), refused
-        return await self._ask_engine(watched, asked), ""
+            answer = await self._engines.send(asked.url, request)
+            if answer is not None:
+                return await self._ask_engine(watched, asked), answer
+        return await self._ask_engine(watched, asked), None
 
     async def _restart(
         self,

@@ -566,6 +566,27 @@ def test_an_edit_that_is_signed_as_the_operator_is_drift(
     assert "DriftDetected" in notes and "Updated" not in notes
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_read_that_failed_before_does_not_hide_an_edit_signed_as_the_operator(
+    world: OperatorWorld, restarted: bool
+) -> None:
+    """What was not read was dropped from the record of what was applied, as if it were gone."""
+    world.declare({"onDrift": "fail"})
+    world.converge()
+    world.client.failing = lambda call: (
+        TargetUnavailable("gone") if (call.verb, call.kind) == ("get", "Deployment") else None
+    )
+    with pytest.raises(TargetUnavailable):
+        world.reconcile()
+    world.client.failing = lambda call: None
+    sign_as_operator(world, "evil:1", "sha256:made-up")
+    if restarted:
+        world.restart()
+    world.reconcile()
+    assert image(world) == "evil:1", "fail writes nothing"
+    assert world.condition("DriftDetected") == ("True", "Refused")
+
+
 def test_an_edit_that_is_signed_as_the_operator_is_healed_and_told(world: OperatorWorld) -> None:
     world.declare({})
     world.converge()

@@ -208,6 +208,27 @@ def test_a_cache_that_is_no_longer_declared_goes_once_no_pod_needs_it(
     )
 
 
+@pytest.mark.parametrize(
+    "unread", [("get", "PersistentVolumeClaim"), ("list", "Job")], ids=["claim", "downloads"]
+)
+def test_a_cache_that_could_not_be_read_when_it_went_is_not_forgotten(
+    world: OperatorWorld, unread: tuple[str, str]
+) -> None:
+    served(world)
+    world.declare({"modelRef": "org/chat", "modelRevision": "main"})
+    world.client.failing = lambda call: (
+        PermissionDenied("No.") if (call.verb, call.kind) == unread else None
+    )
+    for _ in range(2):
+        with pytest.raises(PermissionDenied):
+            world.reconcile()
+        world.settle()
+    assert world.find("PersistentVolumeClaim", CLAIM) is not None
+    world.client.failing = lambda call: None
+    world.converge()
+    assert world.find("PersistentVolumeClaim", CLAIM) is None and jobs(world) == {}
+
+
 def test_without_an_image_to_download_with_it_says_so(world: OperatorWorld) -> None:
     world.reconciler._downloader = None
     world.declare(CACHED)

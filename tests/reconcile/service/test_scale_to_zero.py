@@ -208,6 +208,42 @@ def test_a_resting_service_whose_minimum_is_raised_is_woken_too(world: OperatorW
     assert not world.has_condition("ScaledToZero")
 
 
+AWAKE = {**REST, "minReplicas": 1, "autoscaling": {}}
+
+
+def test_a_failed_call_does_not_leave_a_service_without_replicas_for_good(
+    world: OperatorWorld,
+) -> None:
+    """That it was put to rest was forgotten, and an autoscaler never starts what has none."""
+    at_rest(world)
+    world.declare(AWAKE)
+    world.client.failing = lambda call: (
+        TargetUnavailable("It did not answer.")
+        if (call.verb, call.kind) == ("list", "HorizontalPodAutoscaler")
+        else None
+    )
+    with pytest.raises(TargetUnavailable):
+        world.reconcile()
+    assert replicas(world) == 0
+    world.client.failing = lambda call: None
+    world.converge()
+    assert replicas(world) == 1
+    assert not world.has_condition("ScaledToZero")
+
+
+def test_a_suspension_does_not_leave_a_service_without_replicas_for_good(
+    world: OperatorWorld,
+) -> None:
+    at_rest(world)
+    world.declare({**AWAKE, "suspend": {"reason": "INC-1"}})
+    world.reconcile()
+    assert replicas(world) == 0
+    assert world.condition("ScaledToZero")[0] == "True"
+    world.declare(AWAKE)
+    world.converge()
+    assert replicas(world) == 1
+
+
 def test_a_suspended_service_that_is_asked_at_rest_is_not_said_to_be_woken(
     world: OperatorWorld,
 ) -> None:

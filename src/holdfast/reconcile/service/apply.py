@@ -196,7 +196,8 @@ class PassState:
             settled = each.diff is not None and each.diff.state is ObjectState.IN_SYNC
             if each.declared is not None and (each.written is not None or settled):
                 self.applied[child_name(each.ref)] = each.declared.digest
-        there = {child_name(self.observed.refs[role]) for role in self.live}
+        seen = self.live.keys() | self.observed.unread.keys()  # unread is not gone
+        there = {child_name(self.observed.refs[role]) for role in seen}
         for name in self.applied.keys() - there:
             del self.applied[name]
 

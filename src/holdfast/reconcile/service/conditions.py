@@ -370,7 +370,11 @@ def _rest(inputs: StatusInputs) -> list[ConditionReport]:
     if inputs.idle is not None:
         return [_scaled_to_zero(inputs, inputs.idle)]
     before = condition_of(inputs.service.status, "ScaledToZero")
-    if before is None or not inputs.unread:
+    if before is None:
+        return []
+    # By this it is started again, where the pass that was to do it was held up or failed.
+    rests = before.status == TRUE and inputs.primary is not None and inputs.primary.desired == 0
+    if not rests and not inputs.unread:
         return []
     return [make_report(before.type, before.status, before.reason, before.message)]
 

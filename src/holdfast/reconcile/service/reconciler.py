@@ -276,6 +276,7 @@ class ServiceReconciler:
                 kept.add(ChildRole.FORMER_PRIMARY)
             if self._scaler_problem(state) is not None:
                 kept |= {ChildRole.AUTOSCALER, ChildRole.FORMER_AUTOSCALER}
+            kept |= state.errors.keys()  # with the claim would go what tells of its downloads
             gone = [role for role in observed.live if role not in kept]
             if state.suspension is None:
                 await delete_children(self._resource_manager, state, gone)
@@ -298,7 +299,7 @@ class ServiceReconciler:
             state.cache = await advance_cache(self._client, state, desired, self._downloader)
         except HoldfastError as error:
             for role in (ChildRole.PRIMARY, ChildRole.CANARY, ChildRole.MODEL_CLAIM):
-                if role in desired:
+                if role in desired or role is ChildRole.MODEL_CLAIM:
                     state.errors.setdefault(role, error)
 
     def _suspension(self, service: InferenceService) -> Suspension | None:

@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 from tests.support.cluster import Cluster
 from tests.support.control_plane import MERGE_PATCH, ApiRequestFailed
-from tests.support.inference_services import ACCEPTED, MODEL_IMAGE, REFUSED, canary, document
+from tests.support.inference_services import (
+    ACCEPTED,
+    DIGEST,
+    MODEL_IMAGE,
+    REFUSED,
+    canary,
+    document,
+)
 from tests.support.refused import RefusedSpec
 
 from holdfast.core.custom_resource import GROUP, VERSION
@@ -176,6 +183,38 @@ def test_a_cache_and_its_download_are_what_the_api_server_expects(
     assert len(re.findall("serverside-applied", said)) == len(listed["items"]) == 6
     with pytest.raises(ApiRequestFailed, match="the class and the access mode"):
         change(cluster, namespace, {"spec": {"cache": {"storageClass": "slow"}}})
+
+
+def test_class_and_mode_of_a_cache_stay_until_it_is_taken_out(
+    cluster: Cluster, namespace: str
+) -> None:
+    cache = {"size": "50Gi", "storageClass": "fast"}
+    put(cluster, document({"modelRef": "org/chat", "cache": cache}, namespace=namespace))
+    for wrong in (
+        {"storageClass": "slow"},
+        {"storageClass": None},
+        {"accessMode": "ReadWriteMany"},
+    ):
+        with pytest.raises(ApiRequestFailed, match="the class and the access mode"):
+            change(cluster, namespace, {"spec": {"cache": wrong}})
+    change(cluster, namespace, {"spec": {"cache": {"size": "80Gi"}}})
+    change(cluster, namespace, {"spec": {"cache": None}})
+    other = {"cache": {"size": "80Gi", "accessMode": "ReadWriteMany"}}
+    assert change(cluster, namespace, {"spec": other})["spec"]["cache"] == other["cache"]
+
+
+def test_a_digest_can_neither_lose_its_cache_nor_come_without_one(
+    cluster: Cluster, namespace: str
+) -> None:
+    cached = {"modelRef": "org/chat", "cache": {"size": "50Gi"}, "modelDigest": DIGEST}
+    put(cluster, document(cached, namespace=namespace))
+    for wrong in ({"cache": None}, {"modelDigest": "sha256:abc"}):
+        with pytest.raises(ApiRequestFailed, match="modelDigest"):
+            change(cluster, namespace, {"spec": wrong})
+    change(cluster, namespace, {"spec": {"cache": None, "modelDigest": None}})
+    for wrong in ({"modelDigest": DIGEST}, canary(modelDigest=DIGEST)):
+        with pytest.raises(ApiRequestFailed, match="nothing would check it"):
+            change(cluster, namespace, {"spec": wrong})
 
 
 def test_a_rendered_deployment_becomes_ready(cluster: Cluster, namespace: str) -> None:

@@ -10,6 +10,7 @@ from tests.support.inference_services import ACCEPTED, REFUSED, document
 from tests.support.refused import RefusedSpec
 
 from holdfast.core.errors import AlreadyExists, Conflict, InvalidSpec, ValidationError
+from holdfast.core.service import validation
 from holdfast.core.service.spec import (
     CanarySpec,
     HealthCheckSpec,
@@ -18,6 +19,7 @@ from holdfast.core.service.spec import (
     ResourceSpec,
 )
 from holdfast.core.service.validation import RULES
+from holdfast.wire.crd import INFERENCE_SERVICE
 from holdfast.wire.inference_service_v1alpha1 import service_from_json
 from holdfast.wire.service_mapping import spec_of
 
@@ -176,3 +178,19 @@ def test_fields_of_a_later_version_are_kept_apart_at_any_depth() -> None:
     assert service_from_json(known, lenient=True).unknown == ()
     with pytest.raises(InvalidSpec):
         service_from_json(later)
+
+
+def test_each_rule_that_the_api_server_asks_has_a_case_that_breaks_it() -> None:
+    """The cases are put to a real one: a rule without one might hold of everything there."""
+    broken = set()
+    for case in REFUSED:
+        with pytest.raises(InvalidSpec) as refusal:
+            service_from_json(document(case.change))
+        broken |= {str(problem) for problem in refusal.value.problems if case.server}
+    asked = [rule for rules in INFERENCE_SERVICE.rules.values() for rule in rules if rule.cel]
+    of_changes = (validation.IMMUTABLE_TASK_TYPE, validation.IMMUTABLE_CACHE)
+    assert [
+        str(rule.problem)
+        for rule in asked
+        if rule not in of_changes and str(rule.problem) not in broken
+    ] == []

@@ -120,6 +120,7 @@ ROWS = {
         path=("autoscaling", "min"),
         resource={"minReplicas": 1},
         removed={"minReplicas": None, "maxReplicas": None},
+        beside={"resources": {"cpu": "1"}},
     ),
     "adapters": row(
         "adapters",

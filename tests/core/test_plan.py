@@ -148,6 +148,16 @@ def test_the_same_world_gives_the_same_digest(drift: Drift) -> None:
             {"autoscaling": {"min": 0, "max": 2, "metric": "cpu", "idle_after": 60}},
             {"autoscaling": {"min": 1, "max": 2, "metric": "cpu"}},
         ),
+        (
+            {"autoscaling": {"min": 1, "max": 2, "metrics": [{"metric": "m", "target": 1.0}]}},
+            {"autoscaling": {"min": 1, "max": 3, "metric": "cpu", "target": 60.0}},
+            {"autoscaling": {"min": 1, "max": 2, "metrics": [{"metric": "m", "target": 1.0}]}},
+        ),
+        (
+            {"autoscaling": {"min": 1, "max": 2, "target": 60.0}},
+            {"autoscaling": {"min": 1, "max": 2, "metrics": [{"metric": "m", "target": 1.0}]}},
+            {"autoscaling": {"min": 1, "max": 2, "target": 60.0}},
+        ),
         ({"command": "a"}, {"image": "i", "args": []},
          {"command": "a", "image": None, "args": None}),
         ({"image": "i"}, {"command": "a"}, {"image": "i", "command": None}),

@@ -18,6 +18,7 @@ from holdfast.core.errors import StalePlan
 from holdfast.core.live import Absent, Live, Observation, Unknown, Writer
 from holdfast.core.names import WorkloadId
 from holdfast.core.normalize import WORKLOAD_RULES
+from holdfast.core.rules import scales_once
 from holdfast.core.tree import Fields, Tree, digest, json_pointer
 from holdfast.core.workload import Desired
 
@@ -290,10 +291,23 @@ def _amount(desired: Fields, live: Fields) -> Fields:
         if name in desired:
             write[name] = _merge_field(name, desired[name], live.get(name) if same else None)
     scale = write.get("autoscaling")
-    if isinstance(scale, dict) and scale.get("min") != 0:
-        # How long nobody asked counts only where there may be no replicas, so it ends with that.
-        write["autoscaling"] = {key: item for key, item in scale.items() if key != "idle_after"}
+    if isinstance(scale, dict):
+        write["autoscaling"] = _one_way_to_scale(scale, desired.get("autoscaling"))
     return write
+
+
+_SCALE_BY = ("metric", "target", "metrics", "preset")
+
+
+def _one_way_to_scale(scale: Fields, desired: Tree) -> Fields:
+    """Take out what of the live side cannot stand beside what is declared."""
+    gone: set[str] = set()
+    if scale.get("min") != 0:
+        # How long nobody asked counts only where there may be no replicas, so it ends with that.
+        gone.add("idle_after")
+    if not scales_once(**{name: scale.get(name) for name in _SCALE_BY}):
+        gone |= {name for name in _SCALE_BY if not isinstance(desired, dict) or name not in desired}
+    return {key: item for key, item in scale.items() if key not in gone}
 
 
 def _merge_field(name: str, desired: Tree, live: Tree) -> Tree:

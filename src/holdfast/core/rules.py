@@ -79,10 +79,11 @@ def _has_pattern(pattern: str) -> Callable[[object], bool]:
     return lambda value: isinstance(value, str) and compiled.fullmatch(value) is not None
 
 
-def _scales_once(scale: _Scaling) -> bool:
-    if scale.metric is not None and (scale.metrics is not None or scale.preset is not None):
+def scales_once(*, metric: object, target: object, metrics: object, preset: object) -> bool:
+    """True where what to scale by is said in one way alone."""
+    if metric is not None and (metrics is not None or preset is not None):
         return False
-    return scale.target is None or scale.metrics is None or scale.preset is not None
+    return target is None or metrics is None or preset is not None
 
 
 VARIABLE_NAME = KeyRule(
@@ -115,7 +116,9 @@ SCALED_ONCE: SharedRule[_Scaling] = SharedRule(
     reason="what to scale by is said twice.",
     fix="Give metric and target alone, or list all under metrics; a preset takes metrics beside "
     "it, and target for its own.",
-    holds=_scales_once,
+    holds=lambda scale: scales_once(
+        metric=scale.metric, target=scale.target, metrics=scale.metrics, preset=scale.preset
+    ),
 )
 
 

@@ -16,6 +16,14 @@ from typing import TypeVar
 from hypothesis import strategies as st
 
 from holdfast.core.backends import Backend
+from holdfast.core.cluster_parts import (
+    DeviceClaimSpec,
+    PortProtocol,
+    Scaler,
+    ServicePortSpec,
+    ServiceSpec,
+    ServiceType,
+)
 from holdfast.core.drift import Drift, find_drift
 from holdfast.core.live import Live, Phase, Status, Writer
 from holdfast.core.lora import WITH_ADAPTERS, LoraAdapter
@@ -185,11 +193,38 @@ def _built(
 
 
 # One entry for each field, so that a test can compare the names with those of the dataclass.
+CLAIM = {
+    "name": SLUGS, "resource_claim_name": SLUGS, "resource_claim_template_name": SLUGS,
+    "request": SLUGS,
+}  # fmt: skip
+_BY_CLAIM = _built(
+    DeviceClaimSpec, {**CLAIM, "resource_claim_template_name": st.none()},
+    "name", "resource_claim_name",
+)  # fmt: skip
+_BY_TEMPLATE = _built(
+    DeviceClaimSpec, {**CLAIM, "resource_claim_name": st.none()},
+    "name", "resource_claim_template_name",
+)  # fmt: skip
+CLAIMS = st.one_of(_BY_CLAIM, _BY_TEMPLATE)
+PORT = {
+    "name": SLUGS, "port": st.sampled_from([80, 9000, 9001]),
+    "target_port": st.sampled_from(["9001", "grpc"]), "protocol": st.sampled_from(PortProtocol),
+}  # fmt: skip
+SERVICE = {
+    "type": st.sampled_from(ServiceType),
+    "annotations": st.dictionaries(NAMES, WORDS, max_size=2),
+    "ports": st.lists(
+        _built(ServicePortSpec, PORT, "name", "port"),
+        max_size=2,
+        unique_by=(lambda each: each.name, lambda each: each.port),
+    ).map(tuple),
+}
 RESOURCES = {
     "cpu": QUANTITIES, "memory": QUANTITIES, "gpu": COUNTS, "gpu_memory": QUANTITIES,
     "accelerators": st.dictionaries(
         st.sampled_from(["amd.com/gpu", "rdma/hca"]), st.integers(1, 8), max_size=2
     ),
+    "claims": st.lists(CLAIMS, max_size=2).map(tuple),
 }  # fmt: skip
 SCALING_METRIC = {"metric": WORDS, "target": st.floats(0.5, 99, allow_nan=False)}
 AUTOSCALING = {
@@ -198,6 +233,7 @@ AUTOSCALING = {
     "metrics": st.lists(_built(ScalingMetric, SCALING_METRIC, "metric"), min_size=1, max_size=2)
     .map(tuple),
     "preset": st.sampled_from(["queue", "kv-cache"]), "idle_after": DURATIONS,
+    "scaler": st.sampled_from(Scaler),
     "behavior": st.sampled_from([
         {"scaleDown": {"stabilizationWindowSeconds": 300}},
         {"scaleUp": {"policies": [{"type": "Pods", "value": 2, "periodSeconds": 60}]}},
@@ -301,6 +337,7 @@ SPEC = {
     "execution_policy_config": EXECUTION,
     "canary": _built(Canary, CANARY, "weight", "model"),
     "pod_template": POD_TEMPLATES,
+    "service": _built(ServiceSpec, SERVICE),
     "rollout": _built(Rollout, ROLLOUT),
     "health": _built(Health, HEALTH),
     "nodes": st.integers(1, 4),

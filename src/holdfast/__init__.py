@@ -27,6 +27,14 @@ if TYPE_CHECKING:
     from holdfast.apps.sdk.management import AsyncManagementClient, ManagementClient
     from holdfast.apps.sdk.watching import ChangeKind, WorkloadChange
     from holdfast.core.backends import Backend
+    from holdfast.core.cluster_parts import (
+        DeviceClaimSpec,
+        PortProtocol,
+        Scaler,
+        ServicePortSpec,
+        ServiceSpec,
+        ServiceType,
+    )
     from holdfast.core.cost import Cost, CostKind, DeviceNeed
     from holdfast.core.drift import Cause, Drift, DriftedField, DriftKind, Situation
     from holdfast.core.errors import (
@@ -76,6 +84,8 @@ _HOMES = {
     "adapters.http.results": "EmbedResult RerankItem RerankResult TextChunk TextResult",
     "core.drift": "Cause Drift DriftedField DriftKind Situation",
     "core.backends": "Backend",
+    "core.cluster_parts": "DeviceClaimSpec PortProtocol Scaler ServicePortSpec ServiceSpec"
+    " ServiceType",
     "core.cost": "Cost CostKind DeviceNeed",
     "core.errors": "ApiError AuthError BackendError ConfigurationError Conflict DriftError"
     " DriftWarning HoldfastError NotFound PermissionDenied Problem Retry StalePlan StoreBusy"
@@ -113,6 +123,7 @@ __all__ = [
     "Cost",
     "CostKind",
     "DataClient",
+    "DeviceClaimSpec",
     "DeviceNeed",
     "Disruption",
     "Drift",
@@ -138,6 +149,7 @@ __all__ = [
     "PermissionDenied",
     "Phase",
     "Plan",
+    "PortProtocol",
     "Problem",
     "Progress",
     "RerankItem",
@@ -145,8 +157,12 @@ __all__ = [
     "Resources",
     "Retry",
     "Rollout",
+    "Scaler",
     "ScalingMetric",
     "SecretRef",
+    "ServicePortSpec",
+    "ServiceSpec",
+    "ServiceType",
     "Situation",
     "StalePlan",
     "Status",

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.contracts.targets import FACTORIES, PROJECT
 
+from holdfast.core.cluster_parts import ServiceSpec, ServiceType
 from holdfast.core.errors import ValidationError
 from holdfast.core.live import Absent
 from holdfast.core.policy import OnDrift
@@ -28,6 +29,7 @@ ONLY_ON_A_CLUSTER = {
     r"resources\.gpu": SPEC,
     "nodes": replace(SPEC, resources=None, command=None, nodes=2),
     "suspend": replace(SPEC, resources=None, suspend=Suspend(reason="INC-1432")),
+    "service": replace(SPEC, resources=None, service=ServiceSpec(type=ServiceType.LOAD_BALANCER)),
 }
 
 
@@ -71,6 +73,15 @@ REFUSED: dict[str, dict[str, object]] = {
     "autoscaling": {"autoscaling": {"min": 0, "max": 3}},
     "health": {"health": {"interval": "500ms"}},
     "pod_template": {"pod_template": {"spec": {"containers": [{"name": "server", "image": "x"}]}}},
+    "autoscaling, by scaler": {
+        "autoscaling": {"min": 1, "max": 3, "metric": "a-b", "target": 1.0, "scaler": "keda"}
+    },
+    "resources": {
+        "resources": {
+            "gpu_memory": "8Gi",
+            "claims": [{"name": "gpu", "resource_claim_name": "one-gpu"}],
+        }
+    },
 }
 
 
@@ -104,6 +115,14 @@ def test_parts_of_a_workload_are_judged_without_the_rest() -> None:
 ON_PODS = {
     "pod_template": {"pod_template": {"metadata": {"labels": {"team": "chat"}}}},
     "resources.accelerators": {"resources": {"accelerators": {"amd.com/gpu": 1}}},
+    "resources.claims": {
+        "resources": {"claims": [{"name": "gpu", "resource_claim_template_name": "one-gpu"}]}
+    },
+    "service": {"service": {"type": "NodePort", "ports": [{"name": "grpc", "port": 9000}]}},
+    "autoscaling": {
+        "autoscaling": {"min": 1, "max": 1, "scaler": "keda"},
+        "resources": {"cpu": "1"},
+    },
     "canary.env": {"canary": {"weight": 5, "env": {"A": "1"}}},
     "canary.resources": {"canary": {"weight": 5, "resources": {"memory": "2Gi"}}},
 }

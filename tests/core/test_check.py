@@ -414,7 +414,7 @@ def test_long_hostile_texts_are_checked_in_linear_time() -> None:
         ({"resources": {"gpuMemory": "1Gi"}}, "Did you mean gpu_memory?"),
         (
             {"resources": {"zzz": "1Gi"}},
-            "Known fields: accelerators, cpu, gpu,",
+            "Known fields: accelerators, claims, cpu, gpu,",
         ),
     ],
 )

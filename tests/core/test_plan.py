@@ -188,6 +188,8 @@ def test_an_update_writes_drifted_fields_whole_and_keeps_what_is_not_ours(
         ({"description": "x"}, Disruption.NONE),
         ({"replicas": 9}, Disruption.NONE),
         ({"description": "x", "command": "b"}, Disruption.RESTART),
+        ({"service": {"type": "NodePort"}}, Disruption.NONE),
+        ({"service": {"ports": [{"name": "grpc", "port": 9000}]}}, Disruption.RESTART),
     ],
 )
 def test_a_step_says_what_requests_will_notice(desired: Fields, disruption: Disruption) -> None:

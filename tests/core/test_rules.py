@@ -11,9 +11,12 @@ from holdfast.core.service.spec import (
     AnalysisSpec,
     AutoscalingSpec,
     CanarySpec,
+    DeviceClaimSpec,
     InferenceServiceSpec,
     ResourceSpec,
     ScalingMetricSpec,
+    ServicePortSpec,
+    ServiceSpec,
 )
 from holdfast.core.workload import SecretRef, WorkloadSpec
 
@@ -50,6 +53,26 @@ CASES: dict[str, tuple[Given, Given]] = {
                 target=2.0, metrics=(ScalingMetricSpec(metric="m", target=1.0),)
             ),
         },
+    ),
+    "a claim of nothing": (
+        {"resources": {"claims": [{"name": "gpu"}]}},
+        {"resources": ResourceSpec(claims=(DeviceClaimSpec(name="gpu"),))},
+    ),
+    "the port that is served": (
+        {"service": {"ports": [{"name": "http", "port": 80}]}},
+        {"service": ServiceSpec(ports=(ServicePortSpec(name="http", port=80),))},
+    ),
+    "a port twice": (
+        {"service": {"ports": [{"name": "a", "port": 80}, {"name": "b", "port": 80}]}},
+        {
+            "service": ServiceSpec(
+                ports=(ServicePortSpec(name="a", port=80), ServicePortSpec(name="b", port=80))
+            )
+        },
+    ),
+    "an annotation of ours": (
+        {"service": {"annotations": {"holdfast.dev/x": "1"}}},
+        {"service": ServiceSpec(annotations={"holdfast.dev/x": "1"})},
     ),
     "an analysis without a bound": (
         {"canary": {"weight": 1, "model": "b", "analysis": {"metric": "m"}}},

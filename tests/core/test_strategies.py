@@ -7,6 +7,7 @@ from dataclasses import fields
 import pytest
 from tests import strategies
 
+from holdfast.core.cluster_parts import DeviceClaimSpec, ServicePortSpec, ServiceSpec
 from holdfast.core.workload import (
     NESTED_TYPES,
     SPEC_FIELDS,
@@ -33,6 +34,9 @@ PARTS = {
     ScalingMetric: strategies.SCALING_METRIC,
     SecretRef: strategies.SECRET_REF,
     Suspend: strategies.SUSPEND,
+    DeviceClaimSpec: strategies.CLAIM,
+    ServicePortSpec: strategies.PORT,
+    ServiceSpec: strategies.SERVICE,
 }
 
 

@@ -15,6 +15,7 @@ from tests.support.inference_services import ACCEPTED, canary, document
 
 from holdfast.core.custom_resource import schema_fields
 from holdfast.core.errors import InvalidSpec
+from holdfast.core.normalize import normalize_workload
 from holdfast.core.policy import OnDrift
 from holdfast.core.quantity import parse_duration
 from holdfast.core.service.spec import (
@@ -34,6 +35,7 @@ from holdfast.wire.inference_service_v1alpha1 import (
     status_to_json,
 )
 from holdfast.wire.service_mapping import service_of, spec_of
+from holdfast.wire.spec_v1 import spec_from_document
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -106,7 +108,7 @@ def test_a_workload_becomes_an_object_and_back_or_is_refused_with_reasons(
 @given(spec=specs())
 def test_a_workload_that_kubernetes_can_run_is_never_refused(spec: WorkloadSpec) -> None:
     able = runnable(spec)
-    if able.resources is not None and able.resources.accelerators is not None:
+    if able.resources and (able.resources.accelerators or able.resources.claims is not None):
         # Memory of a GPU goes with `gpu`, and NVIDIA's own are not named twice.
         able = replace(able, resources=replace(able.resources, gpu_memory=None))
     survives(able, service_of(able, namespace="acme"))
@@ -312,6 +314,65 @@ def test_what_a_workload_has_no_word_for_stays_when_it_is_written() -> None:
     base = service_from_json(document(own))
     after = service_of(replace(spec_of(base), replicas=5), namespace="default", base=base)
     assert after.spec == replace(base.spec, replicas=5, backend="vllm")
+
+
+def test_what_only_a_cluster_has_goes_to_a_workload_and_back() -> None:
+    base = service_from_json(
+        document(
+            {
+                "service": {
+                    "type": "LoadBalancer",
+                    "annotations": {"timeout": "60s"},
+                    "ports": [{"name": "grpc", "port": 9000, "targetPort": 9001}],
+                },
+                "resources": {
+                    "gpuMemory": None,
+                    "cpu": "1",
+                    "claims": [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}],
+                },
+                "minReplicas": 1,
+                "maxReplicas": 3,
+                "replicas": None,
+                "autoscaling": {"scaler": "keda", "metric": "queued", "target": 2.0},
+            }
+        )
+    )
+    fields: dict[str, Any] = spec_of(base).fields()
+    assert fields["service"] == {
+        "type": "LoadBalancer",
+        "annotations": {"timeout": "60s"},
+        "ports": [{"name": "grpc", "port": 9000, "target_port": "9001"}],
+    }
+    assert fields["autoscaling"]["scaler"] == "keda"
+    assert fields["resources"]["claims"] == [
+        {"name": "gpu", "resource_claim_template_name": "one-gpu"}
+    ]
+    # A file may have a port as a number; an annotation is text, whatever its name.
+    fields["service"]["ports"][0]["target_port"] = 9001
+    again = spec_from_document({**fields, "slug": base.name})
+    assert service_of(again, namespace="default").spec == replace(base.spec, backend="vllm")
+    assert normalize_workload(fields)["service"]["annotations"] == {"timeout": "60s"}
+
+
+def test_claims_and_the_scaler_stay_where_a_workload_does_not_name_them() -> None:
+    own = {
+        "minReplicas": 1,
+        "maxReplicas": 3,
+        "replicas": None,
+        "autoscaling": {"scaler": "keda", "metric": "queued", "target": 2.0},
+        "resources": {
+            "gpuMemory": None,
+            "memory": None,
+            "claims": [{"name": "a", "resourceClaimName": "b"}],
+        },
+    }
+    base = service_from_json(document(own))
+    given = {"min": 1, "max": 4, "metric": "queued", "target": 2.0}
+    said = replace(spec_of(base), autoscaling=given, resources={"cpu": "2"})
+    after = service_of(said, namespace="default", base=base)
+    assert after.spec.autoscaling == base.spec.autoscaling
+    assert base.spec.resources is not None
+    assert after.spec.resources == replace(base.spec.resources, cpu="2")
 
 
 def test_what_only_pods_have_goes_to_a_workload_and_back() -> None:

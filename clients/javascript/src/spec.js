@@ -38,6 +38,8 @@ export const OnAbsent = /** @type {const} */ ({ Create: "create", Plan: "plan", 
  * @property {number} [gpu]
  * @property {string} [gpuMemory]
  * @property {Record<string, number>} [accelerators]
+ * @property {readonly {name: string, resourceClaimName?: string,
+ *   resourceClaimTemplateName?: string, request?: string}[]} [claims]
  */
 
 /**
@@ -50,6 +52,7 @@ export const OnAbsent = /** @type {const} */ ({ Create: "create", Plan: "plan", 
  * @property {string} [preset]
  * @property {Record<string, unknown>} [behavior] As autoscaling/v2 of Kubernetes writes it.
  * @property {string | number} [idleAfter]
+ * @property {"hpa" | "keda"} [scaler]
  */
 
 /**
@@ -111,6 +114,8 @@ export const OnAbsent = /** @type {const} */ ({ Create: "create", Plan: "plan", 
  * @property {{reason: string, until?: string}} [suspend]
  * @property {readonly {name: string, source: string, scale?: number}[]} [adapters]
  * @property {Record<string, unknown>} [podTemplate] Sent as it stands.
+ * @property {{type?: string, annotations?: Record<string, string>, ports?: readonly {name: string,
+ *   port: number, targetPort?: string | number, protocol?: string}[]}} [service]
  */
 
 /**
@@ -211,22 +216,23 @@ export const FIELDS = {
   spec: "name model backend slug project description taskType modelRevision modelDigest cache"
     + " command image args env secrets config vllmVersion workerId gpuResourceId replicas"
     + " autoscaling resources executionPolicy executionPolicyConfig canary rollout health nodes"
-    + " suspend adapters podTemplate",
-  cache: "size storageClass accessMode",
+    + " suspend adapters podTemplate service",
   secrets: "name key",
-  autoscaling: "min max metric target metrics preset behavior idleAfter",
+  service: "type annotations ports",
+  autoscaling: "min max metric target metrics preset behavior idleAfter scaler",
+  ports: "name port protocol targetPort",
   metrics: "metric target",
-  resources: "cpu memory gpu gpuMemory accelerators",
+  claims: "name resourceClaimName resourceClaimTemplateName request",
+  resources: "cpu memory gpu gpuMemory accelerators claims",
   canary: "weight model modelRevision modelDigest command image replicas env resources analysis",
   analysis: "metric max min interval rounds",
   rollout: "maxSurge drainTimeout",
   health: "path interval timeout startup",
+  cache: "size storageClass accessMode",
   suspend: "reason until",
   adapters: "name source scale",
   status: "canaryWeight runtimeUnknown",
 };
-/** Of these there are several: in a list, or each under a name of the caller's. */
-const SEVERAL = ["secrets", "metrics", "adapters"];
 const POLICIES = " onDrift onAbsent apiVersion kind";
 
 /** @param {string} name */
@@ -282,11 +288,12 @@ function translate(given, known, where, problems) {
       problems?.push({ field, reason, fix: `Use one of ${known}.` });
     } else if (value !== undefined) {
       const fields = FIELDS[ours ?? ""];
-      const parts = SEVERAL.includes(name) && value !== null && typeof value === "object";
-      found[key] = !parts ? translate(value, fields, field, problems)
-        : Array.isArray(value) ? value.map((part) => translate(part, fields, field, problems))
-        : Object.fromEntries(Object.entries(value).map(([part, inner]) =>
-            [part, translate(inner, fields, `${field}.${part}`, problems)]));
+      // Of some there are several: in a list, or each under a name of the caller's.
+      found[key] = fields && Array.isArray(value) ? value.map((part) => translate(part, fields, field, problems))
+        : name === "secrets" && Object(value) === value
+          ? Object.fromEntries(Object.entries(value).map(([part, inner]) =>
+              [part, translate(inner, fields, `${field}.${part}`, problems)]))
+          : translate(value, fields, field, problems);
     }
   }
   return found;

@@ -199,10 +199,11 @@ describe("ensure", () => {
 it("the table of fields is that of the server", () => {
   const script = `
 import dataclasses, json
-from holdfast.core import workload as w
+from holdfast.core import cluster_parts as c, workload as w
 from holdfast.core.lora import LoraAdapter
 kinds = {"spec": w.WorkloadSpec, "secrets": w.SecretRef, "metrics": w.ScalingMetric,
-         "analysis": w.Analysis, "adapters": LoraAdapter, **w.NESTED_TYPES}
+         "analysis": w.Analysis, "adapters": LoraAdapter, "claims": c.DeviceClaimSpec,
+         "ports": c.ServicePortSpec, **w.NESTED_TYPES}
 print(json.dumps({name: sorted(f.name for f in dataclasses.fields(kind)) for name, kind in kinds.items()}))
 `;
   const theirs = JSON.parse(execFileSync(PYTHON, ["-c", script], { cwd: REPOSITORY }));

@@ -15,8 +15,9 @@ The rest, by what it is about:
 - what is declared: `check` finds what is wrong with a workload, with `rules` that an
   InferenceService is held to as well and `scan` for values at any depth; `single_machine` says what
   one machine cannot do; `command` reads command lines, `quantity` amounts, `model` and `lora`
-  references to weights; `backends` is the table of inference servers, `engine_answer` reads what
-  one says of itself, `engine_report` compares that with what was declared.
+  references to weights; `cluster_parts` has parts that mean something in a cluster alone;
+  `backends` is the table of inference servers, `engine_answer` reads what one says of itself,
+  `engine_report` compares that with what was declared.
 - objects of a cluster: `object_ref`, `object_plan`, `json_patch`; `node_health` and `capacity` read
   nodes, `cost` and `object_cost` say what a step does to pods that answer.
 - the past: `ledger`, `facts`, `fight`; `drift_list` searches, groups and pages drifts.

@@ -15,6 +15,14 @@ from typing import TYPE_CHECKING, TypeGuard
 
 from holdfast.core import custom_resource, lora
 from holdfast.core.backends import BACKENDS, Backend
+from holdfast.core.cluster_parts import (
+    DEVICE_CLAIM,
+    FREE_PORT,
+    DeviceClaimSpec,
+    Scaler,
+    ServiceSpec,
+    service_problems,
+)
 from holdfast.core.command import (
     leading_variable,
     shell_syntax,
@@ -67,6 +75,7 @@ def spec_problems(spec: WorkloadSpec) -> list[Problem]:
         *_duration_problems(spec),
         *_suspend_problems(spec),
         *_adapter_problems(spec),
+        *_service_problems(spec),
     ]
 
 
@@ -293,6 +302,12 @@ def _scaling_metric_problems(scale: Autoscaling) -> Iterator[Problem]:
             reason=f"{quote_text(str(scale.preset))} is not a preset.",
             fix=f"Use {' or '.join(sorted(_PRESETS))}, or name a metric.",
         )
+    if scale.scaler is not None and scale.scaler not in tuple(Scaler):
+        yield Problem(
+            field="autoscaling.scaler",
+            reason=f"{quote_text(str(scale.scaler))} is not a scaler.",
+            fix=f"Use {' or '.join(Scaler)}.",
+        )
     if scale.behavior is not None and not isinstance(scale.behavior, Mapping):
         yield shape_problem("autoscaling.behavior", scale.behavior)
 
@@ -363,6 +378,7 @@ def _amounts_of_resources(path: str, resources: Resources) -> Iterator[Problem]:
                 fix="Write it like 4, 500m or 16Gi.",
             )
     yield from _count_problems(f"{path}.gpu", resources.gpu, low=0)
+    yield from _claim_problems(f"{path}.claims", resources.claims)
     devices: object = resources.accelerators
     if devices is not None and not isinstance(devices, Mapping):
         yield shape_problem(f"{path}.accelerators", devices)
@@ -370,6 +386,35 @@ def _amounts_of_resources(path: str, resources: Resources) -> Iterator[Problem]:
     yield from DEVICE_NAME.key_problems(f"{path}.accelerators", devices)
     for name, count in (devices or {}).items():
         yield from _count_problems(f"{path}.accelerators.{safe_name(name)}", count, low=1)
+
+
+def _claim_problems(path: str, claims: object) -> Iterator[Problem]:
+    if claims is None:
+        return
+    if not isinstance(claims, tuple | list):
+        yield Problem(
+            field=path, reason=f"a {type(claims).__name__} was given.", fix="Give a list."
+        )
+        return
+    for place, claim in enumerate(claims):
+        if not isinstance(claim, DeviceClaimSpec):
+            yield shape_problem(f"{path}[{place}]", claim)
+            continue
+        wrong = custom_resource.format_problems(DeviceClaimSpec, claim, wire=False)
+        yield from (replace(each, field=f"{path}[{place}].{each.field}") for each in wrong)
+        yield from DEVICE_CLAIM.problems(path, claim)
+
+
+def _service_problems(spec: WorkloadSpec) -> Iterator[Problem]:
+    service = spec.service
+    if service is None:
+        return
+    wrong = custom_resource.format_problems(ServiceSpec, service, wire=False)
+    yield from (replace(each, field=f"service.{each.field}") for each in wrong)
+    if not wrong:
+        yield from service_problems(service)
+        for port in service.ports or ():
+            yield from FREE_PORT.problems("service.ports", port)
 
 
 def _canary_problems(spec: WorkloadSpec) -> Iterator[Problem]:

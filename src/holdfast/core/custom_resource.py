@@ -296,9 +296,12 @@ def raise_problems(kind: str, found: list[Problem]) -> None:
         raise InvalidSpec(f"The {kind} has {count}.", problems=found)
 
 
-def format_problems(kind: type, spec: object) -> list[Problem]:
-    """Every value that is not of its type, or does not look as it should."""
-    return list(_field_problems(kind, spec, ""))
+def format_problems(kind: type, spec: object, *, wire: bool = True) -> list[Problem]:
+    """Every value that is not of its type, or does not look as it should.
+
+    Its fields are named as on the wire, or as in Python.
+    """
+    return list(_field_problems(kind, spec, "", wire=wire))
 
 
 def content_problems(kind: type, spec: object) -> Iterator[Problem]:
@@ -333,23 +336,23 @@ def _compile_pattern(pattern: str) -> re.Pattern[str]:
 
 
 def _field_problems(
-    kind: type, value: object, path: str, *, forms: bool = True
+    kind: type, value: object, path: str, *, forms: bool = True, wire: bool = True
 ) -> Iterator[Problem]:
     for part in schema_fields(kind):
         given = getattr(value, part.name)
-        field = f"{path}{part.wire}"
+        field = f"{path}{part.wire if wire else part.name}"
         if given is not None:
-            yield from _value_problems(part.shape, given, field, forms=forms)
+            yield from _value_problems(part.shape, given, field, forms=forms, wire=wire)
         elif part.required:
             yield Problem(field=field, reason="it is missing.", fix=f"Give {field}.")
 
 
 def _value_problems(
-    shape: ValueType, value: object, path: str, *, forms: bool
+    shape: ValueType, value: object, path: str, *, forms: bool, wire: bool
 ) -> Iterator[Problem]:
     if shape.is_nested:
         if isinstance(value, shape.base):
-            yield from _field_problems(shape.base, value, f"{path}.", forms=forms)
+            yield from _field_problems(shape.base, value, f"{path}.", forms=forms, wire=wire)
         else:
             yield shape_problem(path, value)
     elif shape.base is tuple:
@@ -363,15 +366,15 @@ def _value_problems(
             yield Problem(field=path, reason=f"it has over {MAX_ITEMS} items.", fix="Give fewer.")
         elif shape.item:
             for place, item in enumerate(value):
-                yield from _value_problems(shape.item, item, f"{path}[{place}]", forms=forms)
+                where = f"{path}[{place}]"
+                yield from _value_problems(shape.item, item, where, forms=forms, wire=wire)
     elif shape.base is Mapping:
         if not isinstance(value, Mapping):
             yield shape_problem(path, value)
         elif shape.item:
             for name, item in value.items():
-                yield from _value_problems(
-                    shape.item, item, f"{path}.{safe_name(name)}", forms=forms
-                )
+                where = f"{path}.{safe_name(name)}"
+                yield from _value_problems(shape.item, item, where, forms=forms, wire=wire)
     else:
         yield from _leaf_problems(shape if forms else replace(shape, form=None), value, path)
 

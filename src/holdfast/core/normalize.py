@@ -38,7 +38,7 @@ WORKLOAD_RULES = Rules(
     durations=frozenset({"interval", "timeout", "startup", "drain_timeout", "idle_after"}),
     commands=frozenset({"command"}),
     exclusive=frozenset({"env", "secrets", "config", "canary", "suspend", "pod_template"}),
-    opaque=frozenset({"env", "secrets", "config", "pod_template"}),
+    opaque=frozenset({"env", "secrets", "config", "pod_template", "annotations"}),
 )
 
 

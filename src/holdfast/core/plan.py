@@ -145,6 +145,8 @@ RESTART_FIELDS = frozenset(
     " vllm_version worker_id gpu_resource_id resources adapters pod_template nodes".split()
 )
 """Fields whose change means new processes."""
+_PORTS = ("service", "ports")
+"""Of what a Service has, the ports alone are a container's too."""
 
 AMOUNT_FIELDS = ("replicas", "autoscaling", "execution_policy", "execution_policy_config")
 """Fields that say how many run. They exclude each other, so writing one clears the rest."""
@@ -238,13 +240,10 @@ def _step(drift: Drift) -> Step:
             uid=None,
             version=None,
         )
-    names = list(
-        dict.fromkeys(
-            field.change.path[0] for field in drift.fields if field.kind not in UNWRITTEN_KINDS
-        )
-    )
+    paths = [field.change.path for field in drift.fields if field.kind not in UNWRITTEN_KINDS]
+    names = list(dict.fromkeys(path[0] for path in paths))
     write = _fields_to_write(names, desired=drift.desired.fields, live=live.fields)
-    restart = any(name in RESTART_FIELDS for name in names)
+    restart = any(path[0] in RESTART_FIELDS or path[:2] == _PORTS for path in paths)
     return Step(
         id=where,
         action=Action.UPDATE if drift.fields else Action.NOTHING,

@@ -45,6 +45,12 @@ def _unsupported_process(fields: Mapping[str, Tree]) -> Iterator[Problem]:
             reason="there are no pods here.",
             fix="Leave it out, or run the workload on Kubernetes.",
         )
+    if fields.get("service") is not None:
+        yield Problem(
+            field="service",
+            reason="there is no Service of Kubernetes here: callers ask the data plane.",
+            fix="Leave it out, or run the workload on Kubernetes.",
+        )
     for name in ("worker_id", "gpu_resource_id"):
         if fields.get(name) is not None:
             yield Problem(field=name, reason=_NO_WORKERS, fix="Leave it out.")
@@ -92,7 +98,8 @@ def _unused_revisions(fields: Mapping[str, Tree]) -> Iterator[Problem]:
 def _unsupported_scaling(fields: Mapping[str, Tree]) -> Iterator[Problem]:
     scale = fields.get("autoscaling")
     if isinstance(scale, dict) and (
-        scale.get("min") != scale.get("max") or scale.get("idle_after") is not None
+        scale.get("min") != scale.get("max")
+        or any(scale.get(name) is not None for name in ("idle_after", "scaler"))
     ):
         yield Problem(
             field="autoscaling",
@@ -119,7 +126,15 @@ def _unsupported_scaling(fields: Mapping[str, Tree]) -> Iterator[Problem]:
 def _unenforced_resources(fields: Mapping[str, Tree]) -> Iterator[Problem]:
     resources = fields.get("resources")
     for name, value in (resources if isinstance(resources, dict) else {}).items():
-        if value is not None:
+        if value is None:
+            continue
+        if name == "claims":
+            yield Problem(
+                field="resources.claims",
+                reason="nothing here allocates devices.",
+                fix="Leave it out, or run the workload on Kubernetes.",
+            )
+        else:
             yield Problem(
                 field=f"resources.{name}",
                 reason=_NO_LIMITS,

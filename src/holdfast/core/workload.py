@@ -14,6 +14,8 @@ from typing import TypeVar
 
 from holdfast.core import check
 from holdfast.core.backends import Backend
+from holdfast.core.cluster_parts import DeviceClaimSpec, Scaler, ServiceSpec
+from holdfast.core.custom_resource import ValueType, schema_fields
 from holdfast.core.errors import Problem, ValidationError
 from holdfast.core.lora import LoraAdapter
 from holdfast.core.names import MAX_SLUG, WorkloadId, canonical_slug
@@ -67,6 +69,8 @@ class Resources:
     gpu_memory: str | None = None
     accelerators: Mapping[str, int] | None = None
     """How many of any other accelerator, by the name of its resource: `amd.com/gpu: 1`."""
+    claims: tuple[DeviceClaimSpec, ...] | None = None
+    """For Kubernetes: devices by dynamic resource allocation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +89,8 @@ class Autoscaling:
     """How fast the number changes, as autoscaling/v2 of Kubernetes writes it."""
     idle_after: str | float | None = None
     """With `min=0`: how long without a request until there are no replicas; 10 minutes if unset."""
+    scaler: Scaler | str | None = None
+    """For Kubernetes: `hpa`, which it is when left unset, or `keda`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,6 +235,8 @@ class WorkloadSpec:
     yours, and neither loaded nor compared."""
     pod_template: Mapping[str, Tree] | None = None
     """For Kubernetes: `metadata` and `spec` that are put over the rendered pod template."""
+    service: ServiceSpec | None = None
+    """For Kubernetes: type, annotations and further ports of the Service that callers use."""
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -309,6 +317,7 @@ NESTED_TYPES: dict[str, type] = {
     "rollout": Rollout,
     "health": Health,
     "suspend": Suspend,
+    "service": ServiceSpec,
 }
 _ENUMS: dict[str, type[StrEnum]] = {
     "backend": Backend,
@@ -353,19 +362,33 @@ def _build_nested(kind: type[T], value: object, name: str, problems: list[Proble
     unknown = [str(key) for key in value if key not in known]
     problems.extend(unknown_problem(f"{name}.{key}", sorted(known)) for key in unknown)
     given = {str(key): item for key, item in value.items() if key in known}
-    for part, inner in (("analysis", Analysis), ("resources", Resources)):
-        if kind is Canary and part in given:
-            given[part] = _build_nested(inner, given[part], f"{name}.{part}", problems)
-    if kind is Autoscaling and isinstance(given.get("metrics"), list | tuple):
-        given["metrics"] = tuple(
-            _build_nested(ScalingMetric, {} if each is None else each, f"{name}.metrics", problems)
-            for each in given["metrics"]
-        )
+    for part in schema_fields(kind):  # type: ignore[arg-type]  # a class can be hashed
+        if part.name in given:
+            where = f"{name}.{part.name}"
+            given[part.name] = _build_part(part.shape, given[part.name], where, problems)
     try:
         return kind(**given)
     except TypeError:
         problems.append(missing_problem(name, kind, set(given)))
         return None
+
+
+def _build_part(shape: ValueType, value: object, name: str, problems: list[Problem]) -> object:
+    """Build what nests in a nested value; what it cannot be built from is left for the checks."""
+    if shape.is_nested:
+        return _build_nested(shape.base, value, name, problems)
+    if shape.base is tuple and isinstance(value, list | tuple):
+        item = shape.item
+        if item is None or not item.is_nested:
+            return tuple(value)
+        built = (
+            _build_nested(item.base, {} if each is None else each, name, problems) for each in value
+        )
+        return tuple(each for each in built if each is not None)
+    if shape.is_enum and isinstance(value, str) and value in shape.choices:
+        return shape.base(value)
+    number = isinstance(value, int) and not isinstance(value, bool)
+    return str(value) if number and shape.form is not None and shape.form.numeric else value
 
 
 def _build_secret_refs(value: object, problems: list[Problem]) -> dict[str, object] | None:

@@ -31,6 +31,7 @@ from holdfast.core.service.spec import (
     PodTemplateSpec,
     ResourceSpec,
     RolloutSpec,
+    Scaler,
     ScalingMetricSpec,
     SuspendSpec,
 )
@@ -279,7 +280,7 @@ def _replica_bounds(spec: WorkloadSpec) -> tuple[int | None, int | None, int | N
 def _autoscaling_spec(
     given: Autoscaling | None, old: AutoscalingSpec | None, problems: list[Problem]
 ) -> AutoscalingSpec | None:
-    """Write what to scale by. Who scales is the custom resource's own, and stays."""
+    """Write what to scale by. Who scales stays where a workload does not say it."""
     if given is None:
         return None
     path = "autoscaling.behavior."
@@ -291,7 +292,7 @@ def _autoscaling_spec(
         behavior=None
         if given.behavior is None
         else read_value(BehaviorSpec, given.behavior, path, problems),
-        scaler=old.scaler if old else None,
+        scaler=Scaler(given.scaler) if given.scaler else old.scaler if old else None,
         idle_after=None if given.idle_after is None else _duration_text(given.idle_after),
     )
     return None if made == AutoscalingSpec() else made
@@ -321,6 +322,7 @@ def _workload_autoscaling(spec: InferenceServiceSpec) -> Autoscaling | None:
         preset=None if scale.preset is None else str(scale.preset),
         behavior=None if scale.behavior is None else json_fields(scale.behavior),
         idle_after=scale.idle_after,
+        scaler=scale.scaler,
     )
 
 
@@ -348,10 +350,12 @@ def _pod_template_spec(
 
 
 def _resource_spec(given: Resources | None, old: ResourceSpec | None) -> ResourceSpec | None:
-    """What a workload says of resources, and the claims that are there: it has no word for them."""
+    """What a workload says of resources, and the claims that are there where it names none."""
     made = _copy_part(ResourceSpec, given)
     claims = old.claims if old else None
-    return replace(made or ResourceSpec(), claims=claims) if claims else made
+    if not claims or (made is not None and made.claims is not None):
+        return made
+    return replace(made or ResourceSpec(), claims=claims)
 
 
 def _canary_spec(

@@ -15,6 +15,12 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated
 
+from holdfast.core.cluster_parts import DeviceClaimSpec as DeviceClaimSpec
+from holdfast.core.cluster_parts import PortProtocol as PortProtocol
+from holdfast.core.cluster_parts import Scaler as Scaler
+from holdfast.core.cluster_parts import ServicePortSpec as ServicePortSpec
+from holdfast.core.cluster_parts import ServiceSpec as ServiceSpec
+from holdfast.core.cluster_parts import ServiceType as ServiceType
 from holdfast.core.cost import Cost
 from holdfast.core.custom_resource import API_VERSION as API_VERSION
 from holdfast.core.custom_resource import (
@@ -216,28 +222,6 @@ Version = Annotated[
 DeviceCount = Annotated[
     int, ValueFormat(description="a whole number from 1 to 1000", minimum=1, maximum=1000)
 ]
-PortNumber = Annotated[
-    int, ValueFormat(description="a port from 1 to 65535", minimum=1, maximum=65_535)
-]
-PortName = Annotated[
-    str,
-    ValueFormat(
-        description="a name of up to 15 letters, digits and dashes",
-        pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$",
-        max_length=15,
-    ),
-]
-TargetPort = Annotated[
-    str,
-    ValueFormat(
-        description="a port, or the name of one of a container",
-        pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$",
-        numeric=True,
-        minimum=1,
-        maximum=65_535,
-        max_length=15,
-    ),
-]
 WHOLE_GPUS = frozenset(
     {
         "amd.com/gpu",
@@ -248,17 +232,6 @@ WHOLE_GPUS = frozenset(
     }
 )
 """Resources that stand for whole accelerators, over which a model may be spread."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceClaimSpec:
-    """A claim of dynamic resource allocation: one that exists, or a template for each pod."""
-
-    name: Slug
-    resource_claim_name: ObjectName | None = None
-    resource_claim_template_name: ObjectName | None = None
-    request: Slug | None = None
-    """One request of the claim; left unset, all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -350,13 +323,6 @@ class ScalingPreset(StrEnum):
     """Requests that wait for their turn."""
     KV_CACHE = "kv-cache"
     """The share of the memory for running requests that is taken."""
-
-
-class Scaler(StrEnum):
-    """Who scales."""
-
-    HPA = "hpa"
-    KEDA = "keda"
 
 
 class ScalingPolicyType(StrEnum):
@@ -465,42 +431,6 @@ class ModelVolumeSpec:
     claim: ObjectName
     path: MountPath
     read_only: bool | None = None
-
-
-class ServiceType(StrEnum):
-    """How callers outside the cluster reach a Service."""
-
-    CLUSTER_IP = "ClusterIP"
-    NODE_PORT = "NodePort"
-    LOAD_BALANCER = "LoadBalancer"
-
-
-class PortProtocol(StrEnum):
-    """What a port speaks."""
-
-    TCP = "TCP"
-    UDP = "UDP"
-    SCTP = "SCTP"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServicePortSpec:
-    """A port beside the one that is served. A number as target is a port of the server too."""
-
-    name: PortName
-    port: PortNumber
-    target_port: TargetPort | None = None
-    """Left unset, it is `port`."""
-    protocol: PortProtocol | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceSpec:
-    """The Service that callers use. Its ports are those of the variants' Services too."""
-
-    type: ServiceType | None = None
-    annotations: Mapping[str, str] | None = None
-    ports: tuple[ServicePortSpec, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from holdfast.core.backends import (
     RESERVED_VARIABLES,
     backend_profile,
 )
+from holdfast.core.cluster_parts import DEVICE_CLAIM, FREE_PORT, service_problems
 from holdfast.core.command import is_script
 from holdfast.core.custom_resource import (
     ValidationRule,
@@ -60,7 +61,6 @@ from holdfast.core.service.spec import (
     MAX_NAME,
     CanarySpec,
     InferenceServiceSpec,
-    PortProtocol,
     ResourceSpec,
 )
 from holdfast.core.service.spec import InferenceServiceSpec as Spec
@@ -241,25 +241,21 @@ RULES: tuple[ValidationRule[Spec], ...] = (
     ),
     ValidationRule(
         field="resources.claims",
-        reason="one names no claim, or both a claim and a template.",
-        fix="Give resourceClaimName or resourceClaimTemplateName.",
+        reason=DEVICE_CLAIM.reason,
+        fix=DEVICE_CLAIM.fix,
         cel="!has(self.resources) || !has(self.resources.claims) || self.resources.claims.all(c, "
         "has(c.resourceClaimName) != has(c.resourceClaimTemplateName))",
         holds=lambda spec: all(
-            (each.resource_claim_name is None) != (each.resource_claim_template_name is None)
-            for each in (spec.resources and spec.resources.claims) or ()
+            map(DEVICE_CLAIM.holds, (spec.resources and spec.resources.claims) or ())
         ),
     ),
     ValidationRule(
         field="service.ports",
-        reason=f"one has the name http or the port {POD_PORT}, which is served already.",
-        fix="Choose another, or leave it out.",
+        reason=FREE_PORT.reason,
+        fix=FREE_PORT.fix,
         cel="!has(self.service) || !has(self.service.ports) || self.service.ports.all(p, "
         f"p.name != 'http' && p.port != {POD_PORT})",
-        holds=lambda spec: all(
-            each.name != "http" and each.port != POD_PORT
-            for each in (spec.service and spec.service.ports) or ()
-        ),
+        holds=lambda spec: all(map(FREE_PORT.holds, (spec.service and spec.service.ports) or ())),
     ),
     ValidationRule(
         field="image",
@@ -423,7 +419,7 @@ def spec_problems(spec: InferenceServiceSpec) -> list[Problem]:
     if has_right_types(wrong):
         if not any(each.field.startswith("podTemplate") for each in wrong):
             wrong += overlay_problems(spec)
-        wrong += _service_problems(spec)
+        wrong += service_problems(spec.service) if spec.service else ()
         wrong += node_flag_problems(spec)
         wrong += [rule.problem for rule in RULES if not rule.holds(spec)]
     return wrong
@@ -439,29 +435,6 @@ def _variables(spec: InferenceServiceSpec) -> Iterator[Problem]:
         given = getattr(ref, "name", None), getattr(ref, "key", None)
         if all(isinstance(part, str) for part in given):
             yield from SECRET_PLACE.problems(f"secrets.{safe_name(name)}", ref)
-
-
-def _service_problems(spec: InferenceServiceSpec) -> Iterator[Problem]:
-    """What the API server is not asked: comparing all ports with each other costs it too much."""
-    declared = spec.service
-    if declared is None:
-        return
-    ports = declared.ports or ()
-    names = {each.name for each in ports}
-    numbers = {(each.port, each.protocol or PortProtocol.TCP) for each in ports}
-    if not len(names) == len(numbers) == len(ports):
-        yield Problem(
-            field="service.ports",
-            reason="two have the same name, or the same port and protocol.",
-            fix="Keep one of them.",
-        )
-    for name in declared.annotations or {}:
-        if name.startswith("holdfast.dev/"):
-            yield Problem(
-                field=f"service.annotations.{safe_name(name)}",
-                reason="it is one that Holdfast sets itself.",
-                fix="Leave it out.",
-            )
 
 
 def _device_names(spec: InferenceServiceSpec) -> Iterator[Problem]:

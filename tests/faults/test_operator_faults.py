@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -18,6 +20,7 @@ from tests.faults.operator_story import (
     STORY,
     Stage,
     Step,
+    World,
     about,
     address,
     history,
@@ -25,7 +28,7 @@ from tests.faults.operator_story import (
 )
 from tests.support.cluster import Cluster
 from tests.support.control_plane import MERGE_PATCH, ApiRequestFailed
-from tests.support.controllers import install_service_crd, running_operator
+from tests.support.controllers import condition, install_service_crd, running_operator
 from tests.support.fault_proxy import When
 from tests.support.processes import wait_until
 
@@ -95,6 +98,97 @@ def test_a_fault_at_a_write_of_the_operator_changes_neither_end_nor_writes(
     with running_operator(cluster, stage.namespace, tmp_path, *SOON, kubeconfig=kube.kubeconfig):
         compare(kube, stage, list(hits), SHORT, "quiet")
     assert all(when.hit for when in hits.values())
+
+
+STATES = ("403", "429", "504", "half a body", "no answer to what was done")
+DOWNLOADER = ("--downloader-image", "registry.test/holdfast:1")
+
+
+def states_of(stage: Stage, names: Sequence[str]) -> list[dict[str, World]]:
+    """Suspend services with a change, resume them, give them a cache and take it away; what there
+    is of each after each step."""
+    claims = f"/api/v1/namespaces/{stage.namespace}/persistentvolumeclaims"
+    jobs = f"/apis/batch/v1/namespaces/{stage.namespace}/jobs"
+
+    def all_of(what: str, holds: Callable[[str], bool]) -> dict[str, World]:
+        stage.wait(lambda: all(map(holds, names)), what)
+        return stage.worlds(names)
+
+    def there(path: str, name: str) -> bool:
+        held = stage.api.request("GET", path)["items"]
+        return any(each["metadata"]["name"].startswith(f"{name}-model") for each in held)
+
+    def change(spec: dict[str, object]) -> None:
+        for name in names:
+            stage.change(name, spec)
+
+    def says(name: str, kind: str, reason: str) -> bool:
+        return condition(stage.status(name), kind).get("reason") == reason
+
+    change({"suspend": {"reason": "INC-1"}, "env": {"A": "2"}})
+    worlds = [all_of("the suspension", lambda name: says(name, "UpToDate", "Suspended"))]
+    change({"suspend": None})
+    worlds.append(all_of("its end", stage.settled))
+    change({"cache": {"size": "1Gi"}})
+    worlds.append(
+        all_of(
+            "the downloads",
+            lambda name: there(jobs, name) and says(name, "ModelCached", "Downloading"),
+        )
+    )
+    change({"cache": None})
+    worlds.append(
+        all_of(
+            "the end of the caches",
+            lambda name: not there(claims, name) and not there(jobs, name) and stage.settled(name),
+        )
+    )
+    return worlds
+
+
+def test_faults_while_it_is_suspended_and_while_a_model_is_downloaded_change_nothing(
+    kube: KubeFaults, stage: Stage, cluster: Cluster, tmp_path: Path
+) -> None:
+    """Time-outs, refusals and halves of lists and objects: one each few calls, to each service its
+    own sort."""
+    hits = []
+    names = [f"s{place}" for place in range(len(STATES))]
+    for name, fault in zip(names, STATES, strict=True):
+        mine = rf"/{name}(-[a-z]+)?(-[0-9a-f]+)?(/status)?(\?|$)|model-download(=|%3D){name}(&|,|$)"
+        for nth in range(4, 40, 5):
+            hits.append(calls(path=mine, nth=nth))
+            FAULTS[fault](kube, hits[-1])
+    first = {"replicas": 1, "modelRef": "org/chat", "podTemplate": OVERLAY}
+    with running_operator(
+        cluster, stage.namespace, tmp_path, *SOON, *DOWNLOADER, kubeconfig=kube.kubeconfig
+    ):
+        for name in ("quiet", *names):
+            stage.create(name, first)
+        stage.wait(lambda: all(map(stage.settled, ("quiet", *names))), "all to be ready")
+        for step in states_of(stage, ["quiet", *names]):
+            for name in names:
+                assert step[name] == step["quiet"], name
+        quiet = made_and_deleted(kube, "quiet")
+        for what in ("jobs/NAME-model", "persistentvolumeclaims/NAME-models"):
+            assert (quiet[f"create {what}"], quiet[f"delete {what}"]) == (1, 1)
+        for name in names:
+            assert made_and_deleted(kube, name) == quiet, name
+    assert sum(each.hit for each in hits) > len(hits) // 2
+    assert not status_problems(kube, stage.namespace)
+
+
+OVERLAY = {
+    "metadata": {"labels": {"team": "chat"}},
+    "spec": {"containers": [{"name": "exporter", "image": "registry.test/exporter:1"}]},
+}
+
+
+def made_and_deleted(kube: KubeFaults, name: str) -> Counter[str]:
+    """The history of a service, with its Jobs, whose names have a digest at their end."""
+    found: Counter[str] = Counter()
+    for what, count in history(kube, name).items():
+        found[re.sub(r"-model-[0-9a-f]+$", "-model", what)] += count
+    return found
 
 
 @pytest.mark.long

@@ -227,6 +227,13 @@ BAD = [
 ]  # fmt: skip
 
 
+SAID = {
+    "adapters.sql": [("llamacpp", BAD[3])],
+    "names": [("llamacpp", BAD[place]) for place in (10, 11)],
+}
+"""Fields that some of these do tell llama.cpp's reader: no adapter, or the name `a`."""
+
+
 @pytest.mark.parametrize("body", BAD, ids=range(len(BAD)))
 @pytest.mark.parametrize("backend", RESPONSES)
 def test_garbage_is_unknown_and_says_why(backend: str, body: bytes) -> None:
@@ -235,10 +242,10 @@ def test_garbage_is_unknown_and_says_why(backend: str, body: bytes) -> None:
     found = compare_runtime(declared(backend), report)
     assert found
     for each in found:
-        empty = each.field == "adapters" and body == b"[]"
-        if not empty:
-            assert each.match is not RuntimeMatch.IN_SYNC, each
-            assert each.reason or each.match is RuntimeMatch.DIFFERS
+        if (backend, body) in SAID.get(each.field, ()):
+            continue  # a whole answer to that question, whatever it is to the others
+        assert each.match is RuntimeMatch.UNKNOWN, each
+        assert each.reason
 
 
 JSON = st.recursive(

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.support.cluster import Cluster
+from tests.support.cluster_process import NODES
 from tests.support.control_plane import ApiRequestFailed
 from tests.support.inference_services import ACCEPTED, document
 from tests.support.operator_world import NAME, OperatorWorld, OperatorWorlds
@@ -25,10 +26,10 @@ DEPLOYMENTS = "/apis/apps/v1/namespaces/{}/deployments?fieldValidation=Strict"
 
 
 # Any: objects of the Kubernetes API, here and below.
-def devices(cluster: Cluster, namespace: str, *names: str) -> list[dict[str, Any]]:
+def devices(namespace: str, *names: str) -> list[dict[str, Any]]:
     """A class of devices of this test's own, some of them on one node, and ways to claim them."""
     driver = f"{namespace}.example.com"
-    node = cluster.api().request("GET", "/api/v1/nodes")["items"][0]["metadata"]["name"]
+    node = NODES[0]
     request = {"name": "gpu", "exactly": {"deviceClassName": driver}}
     spec = {"devices": {"requests": [request]}}
     where = {"namespace": namespace}
@@ -100,7 +101,7 @@ def test_a_rendered_pod_with_claims_is_taken_as_it_is_and_a_wrong_one_is_not(
 def test_each_replica_gets_a_device_of_its_own_and_what_was_edited_is_put_back(
     world: OperatorWorld, definitions: Cluster, namespace: str
 ) -> None:
-    definitions.apply(*devices(definitions, namespace, "gpu-0", "gpu-1", "gpu-2"))
+    definitions.apply(*devices(namespace, "gpu-0", "gpu-1", "gpu-2"))
     claims = [
         {"name": "gpu", "resourceClaimTemplateName": "one-gpu", "request": "gpu"},
         {"name": "shared", "resourceClaimName": "fabric"},
@@ -130,7 +131,7 @@ def test_each_replica_gets_a_device_of_its_own_and_what_was_edited_is_put_back(
 def test_a_replica_for_which_there_is_no_device_is_told_in_the_schedulers_words(
     world: OperatorWorld, definitions: Cluster, namespace: str
 ) -> None:
-    definitions.apply(*devices(definitions, namespace, "gpu-0"))
+    definitions.apply(*devices(namespace, "gpu-0"))
     claims = [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]
     world.declare({"resources": {"gpuMemory": None, "claims": claims}})
     world.reconcile()

@@ -107,7 +107,7 @@ EXPANDABLE = {
 
 
 def test_a_claim_that_somebody_made_larger_is_told_and_holds_nothing_up(
-    world: OperatorWorld, definitions: Cluster, namespace: str
+    world: OperatorWorld, definitions: Cluster, namespace: str, request: pytest.FixtureRequest
 ) -> None:
     """No apply can make a claim smaller again."""
     volume = {
@@ -123,6 +123,7 @@ def test_a_claim_that_somebody_made_larger_is_told_and_holds_nothing_up(
         },
     }
     definitions.apply(EXPANDABLE, volume)
+    request.addfinalizer(lambda: definitions.kubectl("delete", "pv", namespace, "--wait=false"))
     world.declare({**CACHED, "cache": {"size": "50Gi", "storageClass": "expandable"}})
     world.reconcile()
 

@@ -102,6 +102,63 @@ def test_records_are_gone_through_by_key(on_ledger: OnLedger) -> None:
     on_ledger(scenario)
 
 
+def test_what_was_changed_since_a_turn_is_told_and_the_mark_says_what_is_there(
+    on_ledger: OnLedger,
+) -> None:
+    async def scenario(ledger: LedgerStore) -> None:
+        async def since(turn: int, limit: int = 9) -> list[tuple[int, str]]:
+            found = await ledger.records_since(
+                DRIFT, application="team/chat", turn=turn, limit=limit
+            )
+            return [(turn, record.key) for turn, record in found]
+
+        empty = await ledger.mark(DRIFT, application="team/chat")
+        assert (empty.count, empty.turn) == (0, 0)
+        assert await since(0) == []
+        await ledger.write([record_put("drf-a"), record_put("drf-b"), record_put("drf-c")], [])
+        await ledger.write(
+            [record_put("drf-x", application="team/other"), record_put("h", kind=HOLD)], []
+        )
+        first = await since(0)
+        assert [key for _, key in first] == ["drf-a", "drf-b", "drf-c"]
+        assert await since(0, limit=2) == first[:2]
+        mark = await ledger.mark(DRIFT, application="team/chat")
+        assert (mark.count, mark.turn) == (3, first[-1][0])
+        assert await since(mark.turn) == []
+
+        await ledger.write([record_put("drf-a", 1)], [])
+        ((turn, key),) = await since(mark.turn)
+        assert key == "drf-a" and turn > mark.turn
+        later = await ledger.mark(DRIFT, application="team/chat")
+        assert (later.count, later.turn) == (3, turn)
+
+        await ledger.write([record_removal("drf-b", 1)], [])
+        after = await ledger.mark(DRIFT, application="team/chat")
+        assert (after.count, after.turn) == (2, turn), "what is gone is missed by the count"
+        await ledger.write([record_removal("drf-a", 2)], [])
+        last = await ledger.mark(DRIFT, application="team/chat")
+        assert last.count == 1 and last.turn < turn
+        await ledger.write([record_put("drf-d")], [])
+        newest = await ledger.mark(DRIFT, application="team/chat")
+        assert newest.turn > turn, "no turn is given twice"
+
+    on_ledger(scenario)
+
+
+def test_lines_are_chosen_by_what_was_done(on_ledger: OnLedger) -> None:
+    async def scenario(ledger: LedgerStore) -> None:
+        for action in ("detected", "approved", "healed", "rejected"):
+            await ledger.write([], [journal_entry(action, action=action)])
+        assert await said(ledger, actions=("approved", "rejected")) == ["rejected", "approved"]
+        assert await said(ledger, actions={"healed"}) == ["healed"]
+        assert await said(ledger, actions=("approved", "rejected"), limit=1) == ["rejected"]
+        assert await said(ledger, actions=("snoozed",)) == []
+        assert await said(ledger, actions=("approved",), application="team/nobody") == []
+        assert len(await said(ledger)) == 4
+
+    on_ledger(scenario)
+
+
 def test_what_was_written_is_read_back(on_ledger: OnLedger, backend: LedgerBackend) -> None:
     async def scenario(ledger: LedgerStore) -> None:
         written = record_put("drf-1", state="open", body={"kinds": ["image"], "n": 3})

@@ -122,11 +122,12 @@ def journal_entry(
     application: str = "team/chat",
     at: datetime = NOON,
     detail: Fields | None = None,
+    action: str = "detected",
 ) -> JournalEntry:
     return JournalEntry(
         application=application,
         subject=subject,
-        action="detected",
+        action=action,
         actor="holdfast-gitops",
         summary=summary,
         detail=detail or {},

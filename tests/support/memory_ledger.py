@@ -5,7 +5,7 @@ Held to the same contract suite as the durable ones. Forgets everything with its
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -20,7 +20,13 @@ from holdfast.reconcile.gitops.ledger_store import (
     settle_writes,
     stored_entry,
 )
-from holdfast.reconcile.gitops.ports import JournalEntry, LedgerRecord, LedgerWrite, RecordKind
+from holdfast.reconcile.gitops.ports import (
+    JournalEntry,
+    LedgerMark,
+    LedgerRecord,
+    LedgerWrite,
+    RecordKind,
+)
 from holdfast.reconcile.ports import Clock
 
 
@@ -32,6 +38,7 @@ class _StoredRecord:
     text: str
     version: int
     changed_at: datetime
+    turn: int
 
 
 class MemoryLedgerStore:
@@ -43,7 +50,7 @@ class MemoryLedgerStore:
         """The last changed last."""
         self._entries: list[tuple[JournalEntry, str]] = []
         """Oldest first, each with its detail as text."""
-        self._seq = 0
+        self._seq = self._turn = 0
         self.failure: HoldfastError | None = None
         """While set, every call raises it and changes nothing."""
 
@@ -78,6 +85,26 @@ class MemoryLedgerStore:
         )
         return [_record_of(name, self._records[name]) for name in names[:limit]]
 
+    async def mark(self, kind: RecordKind, *, application: str) -> LedgerMark:
+        """Say how many records of a kind an application has, and which was changed last."""
+        self._fail()
+        turns = [
+            kept.turn for name, kept in self._records.items() if name[:2] == (kind, application)
+        ]
+        return LedgerMark(count=len(turns), turn=max(turns, default=0))
+
+    async def records_since(
+        self, kind: RecordKind, *, application: str, turn: int, limit: int
+    ) -> Sequence[tuple[int, LedgerRecord]]:
+        """Return the records that were changed after a turn."""
+        self._fail()
+        found = [
+            (kept.turn, _record_of(name, kept))
+            for name, kept in self._records.items()
+            if name[:2] == (kind, application) and kept.turn > turn
+        ]
+        return sorted(found, key=lambda each: each[0])[:limit]
+
     async def write(self, puts: Sequence[LedgerWrite], entries: Sequence[JournalEntry]) -> None:
         """Commit everything or nothing."""
         self._fail()
@@ -91,8 +118,13 @@ class MemoryLedgerStore:
         for name, after in settled.items():
             self._records.pop(name, None)
             if after.text is not None:
+                self._turn += 1
                 self._records[name] = _StoredRecord(
-                    state=after.state, text=after.text, version=after.version, changed_at=now
+                    state=after.state,
+                    text=after.text,
+                    version=after.version,
+                    changed_at=now,
+                    turn=self._turn,
                 )
         self._entries += written
         self._seq += len(written)
@@ -102,6 +134,7 @@ class MemoryLedgerStore:
         *,
         application: str = "",
         subject: str = "",
+        actions: Collection[str] = (),
         since: datetime | None = None,
         before: int = 0,
         limit: int = 100,
@@ -113,6 +146,7 @@ class MemoryLedgerStore:
             for entry, detail in reversed(self._entries)
             if application in ("", entry.application)
             and subject in ("", entry.subject)
+            and (not actions or entry.action in actions)
             and (since is None or entry.at >= since)
             and (not before or entry.seq < before)
         ]

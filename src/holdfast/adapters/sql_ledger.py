@@ -7,12 +7,12 @@ PostgreSQL both take `$1` for the first value of a statement.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from holdfast.reconcile.gitops.ledger_store import record_from_json, record_to_json
-from holdfast.reconcile.gitops.ports import JournalEntry, LedgerRecord, RecordKind
+from holdfast.reconcile.gitops.ports import JournalEntry, LedgerMark, LedgerRecord, RecordKind
 
 PRUNE_BATCH = 1000
 """Rows of one commit, so that other writers get their turn in a long removal."""
@@ -61,11 +61,29 @@ class SqlLedgerStore(ABC):
             (kind.value, application, after, limit),
         )
 
+    async def mark(self, kind: RecordKind, *, application: str) -> LedgerMark:
+        """Say how many records of a kind an application has, and which was changed last."""
+        return await self._select_mark(
+            f"SELECT count(*), coalesce(max(turn), 0) FROM {self.table_prefix}records"  # noqa: S608
+            " WHERE kind = $1 AND application = $2",
+            (kind.value, application),
+        )
+
+    async def records_since(
+        self, kind: RecordKind, *, application: str, turn: int, limit: int
+    ) -> Sequence[tuple[int, LedgerRecord]]:
+        """Return the records that were changed after a turn."""
+        return await self._select_turns(
+            "WHERE kind = $1 AND application = $2 AND turn > $3 ORDER BY turn LIMIT $4",
+            (kind.value, application, turn, limit),
+        )
+
     async def entries(
         self,
         *,
         application: str = "",
         subject: str = "",
+        actions: Collection[str] = (),
         since: datetime | None = None,
         before: int = 0,
         limit: int = 100,
@@ -74,6 +92,7 @@ class SqlLedgerStore(ABC):
         conditions = {
             "application = ": application,
             "subject = ": subject,
+            "action = ": tuple(map(str, actions)),
             "at >= ": None if since is None else self._stored_time(since),
             "seq < ": before or None,
         }
@@ -95,6 +114,16 @@ class SqlLedgerStore(ABC):
     @abstractmethod
     async def _select_records(self, clauses: str, values: Sequence[Any]) -> Sequence[LedgerRecord]:
         """Read records by what follows the name of the table."""
+
+    @abstractmethod
+    async def _select_turns(
+        self, clauses: str, values: Sequence[Any]
+    ) -> Sequence[tuple[int, LedgerRecord]]:
+        """Read records, each with its turn, by what follows the name of the table."""
+
+    @abstractmethod
+    async def _select_mark(self, statement: str, values: Sequence[Any]) -> LedgerMark:
+        """Run a statement that counts records and gives their last turn."""
 
     @abstractmethod
     async def _select_entries(self, clauses: str, values: Sequence[Any]) -> Sequence[JournalEntry]:
@@ -156,11 +185,21 @@ def entry_row(entry: JournalEntry) -> tuple[Any, ...]:
 def _clauses(
     conditions: Mapping[str, object], order: str, limit: int
 ) -> tuple[str, Sequence[object]]:
-    """Write the conditions that are not empty, the order and the limit, with their values."""
-    given = {condition: value for condition, value in conditions.items() if value not in (None, "")}
-    tests = [f"{condition}${number}" for number, condition in enumerate(given, start=1)]
+    """Write the conditions that are not empty, the order and the limit, with their values.
+
+    Of several values in a tuple one has to match.
+    """
+    tests: list[str] = []
+    values: list[object] = []
+    for condition, value in conditions.items():
+        if value in (None, "", ()):
+            continue
+        either = value if isinstance(value, tuple) else (value,)
+        first = len(values) + 1
+        alike = [f"{condition}${number}" for number in range(first, first + len(either))]
+        tests.append(f"({' OR '.join(alike)})" if len(alike) > 1 else alike[0])
+        values += either
     where = f"WHERE {' AND '.join(tests)} " if tests else ""
-    values = list(given.values())
     if not limit:
         return f"{where}ORDER BY {order}", values
     return f"{where}ORDER BY {order} LIMIT ${len(values) + 1}", [*values, limit]

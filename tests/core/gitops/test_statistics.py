@@ -9,7 +9,7 @@ import pytest
 from holdfast.core.drift import Cause, DriftKind
 from holdfast.core.gitops.application import ApplicationId, Remediation
 from holdfast.core.gitops.drift import DriftState, ObjectDrift, Resolution
-from holdfast.core.gitops.statistics import DriftStatistics, nearest_rank
+from holdfast.core.gitops.statistics import DriftStatistics, count_drift, nearest_rank
 from holdfast.core.ledger import DriftEntry
 from holdfast.core.live import Writer
 from holdfast.core.object_ref import ObjectRef
@@ -56,7 +56,7 @@ def statistics(*drifts: ObjectDrift) -> DriftStatistics:
     """Figures of the two hours after noon."""
     found = DriftStatistics(since=NOON, until=NOON + 2 * HOUR)
     for each in drifts:
-        found.add(each)
+        found.add(count_drift(each))
     return found
 
 

@@ -30,7 +30,13 @@ from holdfast.reconcile.gitops.ledger_store import (
     settle_writes,
     stored_entry,
 )
-from holdfast.reconcile.gitops.ports import JournalEntry, LedgerRecord, LedgerWrite, RecordKind
+from holdfast.reconcile.gitops.ports import (
+    JournalEntry,
+    LedgerMark,
+    LedgerRecord,
+    LedgerWrite,
+    RecordKind,
+)
 from holdfast.reconcile.ports import Clock
 
 _TAKE_TURN = (
@@ -57,6 +63,7 @@ _INSERT_ENTRY = (
 _SELECT_RECORDS = (
     "SELECT kind, application, key, state, body, version, changed_at FROM holdfast_records"
 )
+_SELECT_TURNS = _SELECT_RECORDS.replace("SELECT ", "SELECT turn, ", 1)
 _SELECT_ENTRIES = (
     "SELECT seq, at, application, subject, action, actor, summary, detail FROM holdfast_journal"
 )
@@ -104,6 +111,16 @@ class PostgresLedgerStore(SqlLedgerStore):
     async def _select_records(self, clauses: str, values: Sequence[Any]) -> Sequence[LedgerRecord]:
         found = await self._fetch(f"{_SELECT_RECORDS} {clauses}", values)
         return [record_of(row) for row in found]
+
+    async def _select_turns(
+        self, clauses: str, values: Sequence[Any]
+    ) -> Sequence[tuple[int, LedgerRecord]]:
+        found = await self._fetch(f"{_SELECT_TURNS} {clauses}", values)
+        return [(turn, record_of(row)) for turn, *row in found]
+
+    async def _select_mark(self, statement: str, values: Sequence[Any]) -> LedgerMark:
+        ((count, turn),) = await self._fetch(statement, values)
+        return LedgerMark(count=count, turn=turn)
 
     async def _select_entries(self, clauses: str, values: Sequence[Any]) -> Sequence[JournalEntry]:
         found = await self._fetch(f"{_SELECT_ENTRIES} {clauses}", values)

@@ -23,7 +23,7 @@ from holdfast.reconcile.gitops.ledger_store import (
     settle_writes,
     stored_entry,
 )
-from holdfast.reconcile.gitops.ports import JournalEntry, LedgerRecord, LedgerWrite
+from holdfast.reconcile.gitops.ports import JournalEntry, LedgerMark, LedgerRecord, LedgerWrite
 
 
 class SqliteLedgerStore(SqlLedgerStore):
@@ -42,6 +42,19 @@ class SqliteLedgerStore(SqlLedgerStore):
 
     async def _select_records(self, clauses: str, values: Sequence[Any]) -> Sequence[LedgerRecord]:
         return self._store.query(f"{rows.RECORDS.select} {clauses}", values, _record_of)
+
+    async def _select_turns(
+        self, clauses: str, values: Sequence[Any]
+    ) -> Sequence[tuple[int, LedgerRecord]]:
+        return self._store.query(
+            f"{rows.RECORDS.select} {clauses}", values, lambda row: (int(row[0]), _record_of(row))
+        )
+
+    async def _select_mark(self, statement: str, values: Sequence[Any]) -> LedgerMark:
+        (found,) = self._store.query(
+            statement, values, lambda row: LedgerMark(count=int(row[0]), turn=int(row[1]))
+        )
+        return found
 
     async def _select_entries(self, clauses: str, values: Sequence[Any]) -> Sequence[JournalEntry]:
         return self._store.query(f"{rows.JOURNAL.select} {clauses}", values, _entry_of)

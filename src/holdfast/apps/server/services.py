@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from holdfast.apps.server.cluster_routes import ClusterWorkloads
     from holdfast.apps.server.gitops_events import ApplicationEvents
     from holdfast.apps.server.page import PageFiles
+    from holdfast.reconcile.gitops.drift_facts import DriftFacts
     from holdfast.reconcile.gitops.ports import LedgerStore
     from holdfast.reconcile.gitops.review import ReviewService
 
@@ -74,6 +75,8 @@ class Services:
     """Set where the GitOps controller runs beside the server: what people may ask and decide."""
     ledger_store: LedgerStore | None = None
     """The controller's ledger; set when `review_service` is."""
+    drift_facts: DriftFacts | None = None
+    """What figures need of the ledger's drifts; made when they are asked for first."""
     application_events: ApplicationEvents | None = None
     """The live stream of applications; set when `review_service` is."""
     webhook_handler: WebhookHandler | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
@@ -55,6 +56,41 @@ DECISIONS = {
 Counts = dict[str, DriftCount]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountedDrift:
+    """What is counted of one drift."""
+
+    project: str
+    application: str
+    first_seen: datetime
+    resolved_at: datetime | None
+    resolution: str
+    """Empty where nobody said how it ended."""
+    causes: tuple[str, ...]
+    writers: tuple[str, ...]
+    kinds: tuple[str, ...]
+
+
+def count_drift(drift: ObjectDrift) -> CountedDrift:
+    """Reduce a drift to what is counted."""
+    writers = {each.writer.manager if each.writer else UNKNOWN for each in drift.entries}
+    return CountedDrift(
+        project=sys.intern(drift.project),
+        application=sys.intern(str(drift.application)),
+        first_seen=drift.first_seen,
+        resolved_at=drift.resolved_at,
+        resolution=drift.resolution.value if drift.resolution else "",
+        causes=_interned(cause.value for cause in drift.causes),
+        writers=_interned(writers),
+        kinds=_interned(kind.value for kind in drift.kinds),
+    )
+
+
+def _interned(names: Iterable[str]) -> tuple[str, ...]:
+    """Many drifts have few names between them."""
+    return tuple(sorted(sys.intern(name) for name in set(names)))
+
+
 @dataclass(slots=True, kw_only=True)
 class DriftStatistics:
     """Figures of the drifts that there were between two times; add them one by one."""
@@ -73,7 +109,7 @@ class DriftStatistics:
     """By who decided."""
     _resolved: list[float] = field(default_factory=list)
 
-    def add(self, drift: ObjectDrift) -> None:
+    def add(self, drift: CountedDrift) -> None:
         """Count a drift, if it was there within the time.
 
         One of several kinds, causes or writers counts under each of them.
@@ -89,16 +125,15 @@ class DriftStatistics:
             self._resolved.append(max((ended - drift.first_seen).total_seconds(), 0.0))
         else:
             self.open += 1
-        how = drift.resolution.value if gone and drift.resolution else UNKNOWN
-        writers = {each.writer.manager if each.writer else UNKNOWN for each in drift.entries}
+        how = (drift.resolution or UNKNOWN) if gone else OPEN
         for counts, keys in (
-            (self.by_cause, {cause.value for cause in drift.causes}),
-            (self.by_writer, writers),
-            (self.by_kind, {kind.value for kind in drift.kinds}),
-            (self.by_resolution, {how if gone else OPEN}),
-            (self.by_application, {str(drift.application)}),
+            (self.by_cause, drift.causes),
+            (self.by_writer, drift.writers),
+            (self.by_kind, drift.kinds),
+            (self.by_resolution, (how,)),
+            (self.by_application, (drift.application,)),
         ):
-            for key in keys or {UNKNOWN}:
+            for key in keys or (UNKNOWN,):
                 counts.setdefault(key, DriftCount()).add(seconds)
 
     def add_decision(self, actor: str, action: str) -> None:

@@ -10,7 +10,7 @@ It calls
 
 `application_context` is what a controller holds of one application in memory, `application_state`
 what the ledger keeps of it (`ledger_store` has the rules of its writes, `drift_index` finds its
-drifts), and `review` what a person can ask and decide: `choices` says what each choice would do,
-`codify_preview` shows a patch that `codify_edits` found. `ports.py` says what is expected of
-repositories, renderers, forges, ledgers and channels.
+drifts, `drift_facts` what figures need of them), and `review` what a person can ask and decide:
+`choices` says what each choice would do, `codify_preview` shows a patch that `codify_edits` found.
+`ports.py` says what is expected of repositories, renderers, forges, ledgers and channels.
 """

@@ -8,7 +8,7 @@ long text in an index. An export reads a page at a time.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TypeAlias
@@ -164,13 +164,19 @@ async def iter_entries(
     application: str,
     project: str,
     subject: str = "",
+    actions: Collection[str] = (),
     since: datetime | None = None,
     before: int = 0,
 ) -> AsyncGenerator[JournalEntry]:
     """Give the lines that a project may read: those written while the application was its own."""
     while True:
         page = await ledger_store.entries(
-            application=application, subject=subject, since=since, before=before, limit=EXPORT_PAGE
+            application=application,
+            subject=subject,
+            actions=actions,
+            since=since,
+            before=before,
+            limit=EXPORT_PAGE,
         )
         for entry in page:
             if entry.detail.get("project") == project:

@@ -5,7 +5,7 @@ The docstrings are the contract; `tests/contracts/` holds the adapters to them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -256,6 +256,15 @@ class LedgerRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerMark:
+    """How far the records of one kind and application have come, all told at one moment."""
+
+    count: int
+    turn: int
+    """Of the last change that is still there; 0 where there is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerWrite:
     """A record to be written, if it still has the version that was seen."""
 
@@ -310,6 +319,18 @@ class LedgerStore(Protocol):
         however often it changes meanwhile.
         """
 
+    async def mark(self, kind: RecordKind, *, application: str) -> LedgerMark:
+        """Say how many records of a kind an application has, and which was changed last.
+
+        Who knows every record up to a turn, and finds this turn and as many of them, knows what
+        is there: turns only grow, and a record takes a new one each time it is written.
+        """
+
+    async def records_since(
+        self, kind: RecordKind, *, application: str, turn: int, limit: int
+    ) -> Sequence[tuple[int, LedgerRecord]]:
+        """Return the records that were changed after a turn, each with its own, the first first."""
+
     async def write(self, puts: Sequence[LedgerWrite], entries: Sequence[JournalEntry]) -> None:
         """Commit everything or nothing. Durable once it returns.
 
@@ -322,11 +343,15 @@ class LedgerStore(Protocol):
         *,
         application: str = "",
         subject: str = "",
+        actions: Collection[str] = (),
         since: datetime | None = None,
         before: int = 0,
         limit: int = 100,
     ) -> Sequence[JournalEntry]:
-        """Return lines of the journal, newest first; `before` is a seq to go on from."""
+        """Return lines of the journal, newest first; `before` is a seq to go on from.
+
+        With `actions`, only lines of one of these.
+        """
 
     async def prune(self, before: datetime) -> int:
         """Remove closed records and journal lines from before a time; says how many.

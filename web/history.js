@@ -34,7 +34,7 @@ function Figure({ label, value, note }) {
 function Figures({ days }) {
   const since = new Date(Math.floor(Date.now() / 60_000) * 60_000 - Number(days) * 86_400_000).toISOString().replace(".000Z", "Z");
   const { value, failure, reload } = useRead((signal) => read(inGitops("/statistics"), { query: { since }, signal }), [project.value, days]);
-  useEffect(() => afterEvents(reload, 5_000), []); // seldom: they read the whole ledger
+  useEffect(() => afterEvents(reload, 5_000), []); // seldom: people read them, and nobody acts on them at once
   const found = /** @type {Statistics | undefined} */ (value);
   if (failure) return html`<${Problem} failure=${failure} retry=${reload} />`;
   if (!found) return html`<p class="loading">Counting …</p>`;

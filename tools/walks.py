@@ -161,25 +161,44 @@ async def _operator_heals(trace: Trace) -> None:
 
     apps = ("holdfast.apps.operator", "holdfast.doors.operator")
     metrics = load(*_places(apps, "metrics", "OperatorMetrics", "Metrics"))()
-    make_queue = load(*_places(apps, "controller", "make_queue"), missing=None)
-    recorder = load(
-        *_places(["holdfast.adapters.kubernetes"], "events", "EventRecorder", "Recorder")
-    )
-    controller_class = load(*_places(apps, "controller", "OperatorController", "Controller"))
-    more: dict[str, Any] = {"chance": lambda: 0.5, "client": kube}
-    if make_queue is not None:
-        more["queue"] = make_queue(clock, lambda: 0.5, metrics)
-    takes = inspect.signature(controller_class).parameters
-    controller = controller_class(
-        services=(services,),
-        reconciler=load("holdfast.operator:Reconciler")(kube, clock=clock, key=b"k"),
-        recorder=recorder(post, clock=clock, reporter="r", instance="i", count=lambda outcome: 0),
-        clock=clock,
-        metrics=metrics,
-        settings=load(*_places(apps, "settings", "OperatorSettings", "Settings"))(),
-        latest=lambda service: service,
-        **{name: value for name, value in more.items() if name in takes},
-    )
+    settings = load(*_places(apps, "settings", "OperatorSettings", "Settings"))()
+    reconciler = load("holdfast.operator:Reconciler")(kube, clock=clock, key=b"k")
+    build_operator = load(*_places(apps, "build", "build_operator"), missing=None)
+    if build_operator is not None:
+        controller = build_operator(
+            kube,
+            settings=settings,
+            services=(services,),
+            post_event=post,
+            clock=clock,
+            chance=lambda: 0.5,
+            key=b"k",
+            metrics=metrics,
+            instance="i",
+            reconciler=reconciler,
+        ).controller
+    else:
+        make_queue = load(*_places(apps, "controller", "make_queue"), missing=None)
+        recorder = load(
+            *_places(["holdfast.adapters.kubernetes"], "events", "EventRecorder", "Recorder")
+        )
+        controller_class = load(*_places(apps, "controller", "OperatorController", "Controller"))
+        more: dict[str, Any] = {"chance": lambda: 0.5, "client": kube}
+        if make_queue is not None:
+            more["queue"] = make_queue(clock, lambda: 0.5, metrics)
+        takes = inspect.signature(controller_class).parameters
+        controller = controller_class(
+            services=(services,),
+            reconciler=reconciler,
+            recorder=recorder(
+                post, clock=clock, reporter="r", instance="i", count=lambda outcome: 0
+            ),
+            clock=clock,
+            metrics=metrics,
+            settings=settings,
+            latest=lambda service: service,
+            **{name: value for name, value in more.items() if name in takes},
+        )
     running = asyncio.ensure_future(controller.run())
     controller.on_service(None, stored)
     child = object_ref(api_version="apps/v1", kind="Deployment", namespace="shop",

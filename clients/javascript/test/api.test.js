@@ -432,7 +432,7 @@ describe("streams", () => {
     events([say(1, 1)], { end: false }),
     events([say(2, 2)], { end: false }),
   ], async (api) => {
-    const found = await take(4, api.events("/x", { idleMs: 150 }));
+    const found = await take(4, api.events("/x", { idleMs: 1000 }));
     assert.deepEqual(found.map((each) => each.event), ["message", "lost", "back", "message"]);
     assert.match(found[1].error.message, /fell silent/);
   }));
@@ -440,7 +440,7 @@ describe("streams", () => {
   it("that get no answer at all count as lost", () => against([
     hang, events([say(1, 1)], { end: false }),
   ], async (api) => {
-    const found = await take(3, api.events("/x", { idleMs: 100 }));
+    const found = await take(3, api.events("/x", { idleMs: 1000 }));
     assert.deepEqual(found.map((each) => each.event), ["lost", "back", "message"]);
   }));
 
@@ -448,10 +448,10 @@ describe("streams", () => {
     events([say(1, 1), say(2, 2)], { end: false }),
   ], async (api) => {
     const seen = [];
-    for await (const each of api.events("/x", { idleMs: 100 })) {
+    for await (const each of api.events("/x", { idleMs: 1000 })) {
       seen.push(each.event);
       if (seen.length === 2) break;
-      await new Promise((resolve) => setTimeout(resolve, 300));
+      await new Promise((resolve) => setTimeout(resolve, 1500));
     }
     assert.deepEqual(seen, ["message", "message"]);
   }));

@@ -217,8 +217,8 @@ async def revert_workload_drift(services: Services, request: Request) -> HttpRes
             raise HttpError(
                 409,
                 "stale_plan",
-                f"Workload {drift.workload} or its declaration was changed since the plan was "
-                "read. Nothing was changed. Read the drift again and decide again.",
+                f"The plan that was named is not the one that would put {drift.workload} back now. "
+                "Nothing was changed. Read the drift again and decide again.",
             )
         (step,) = plan.steps
         tx.update_workload(

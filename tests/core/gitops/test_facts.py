@@ -24,7 +24,12 @@ from holdfast.core.gitops.records import (
     TemporaryIgnoreRule,
 )
 from holdfast.core.gitops.source import StaleReason, StaleSource
-from holdfast.core.gitops.wording import event_message, journal_detail, message_of
+from holdfast.core.gitops.wording import (
+    describe_state,
+    event_message,
+    journal_detail,
+    message_of,
+)
 from holdfast.core.object_ref import ObjectRef
 
 AT = datetime(2026, 11, 16, 14, tzinfo=UTC)
@@ -250,3 +255,9 @@ def every_fact(base: type[facts.ApplicationFact]) -> Iterator[type[facts.Applica
     yield base
     for each in base.__subclasses__():
         yield from every_fact(each)
+
+
+def test_each_state_is_said_in_words_that_people_use() -> None:
+    said = [describe_state(state) for state in DriftState]
+    assert len({*said}) == len(said)
+    assert not {"parked", "held", "pull-request"} & {*said}

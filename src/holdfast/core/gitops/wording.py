@@ -7,7 +7,7 @@ from datetime import datetime
 
 from holdfast.core.cost import describe_cost
 from holdfast.core.gitops import facts
-from holdfast.core.gitops.drift import ObjectDrift, Resolution
+from holdfast.core.gitops.drift import DriftState, ObjectDrift, Resolution
 from holdfast.core.gitops.facts import ApplicationFact, JournalAction
 from holdfast.core.gitops.objects import DuplicateDeclaration
 from holdfast.core.gitops.plan import SyncStep
@@ -80,6 +80,21 @@ def describe_duplicate(duplicate: DuplicateDeclaration) -> str:
         f"{duplicate.object} is declared by {duplicate.owner} too, which owns it:"
         " remove it from one of the two."
     )
+
+
+_STATE_TEXT = {
+    DriftState.AWAITING: "waiting for approval",
+    DriftState.HEALING: "being put back",
+    DriftState.FIGHTING: "fought over",
+    DriftState.PULL_REQUEST: "in a pull request",
+    DriftState.HELD: "on hold",
+    DriftState.BLOCKED: "blocked",
+}
+
+
+def describe_state(state: DriftState) -> str:
+    """Say a state so that it completes "it is …"."""
+    return _STATE_TEXT.get(state, state.value)
 
 
 _RESOLUTION_TEXT = {

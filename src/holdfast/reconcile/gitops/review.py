@@ -48,7 +48,7 @@ from holdfast.core.gitops.pull_request_text import branch_of, pull_request_title
 from holdfast.core.gitops.records import PendingPlan, TemporaryIgnoreRule
 from holdfast.core.gitops.track import track
 from holdfast.core.gitops.window import window_state
-from holdfast.core.gitops.wording import describe_duplicate, describe_stale, shorten
+from holdfast.core.gitops.wording import describe_duplicate, describe_stale, describe_state, shorten
 from holdfast.core.object_ref import ObjectRef
 from holdfast.core.ownership.ignore import concerns_security
 from holdfast.core.people import parse_actor, same_person
@@ -827,7 +827,7 @@ def one_line(text: str) -> str:
 def _not_waiting_error(drift: ObjectDrift) -> HoldfastError:
     """Say why there is nothing to approve: somebody decided before, or nobody was ever asked."""
     hint = f"holdfast revert {drift.id} asks again for it to be put back."
-    stands = f"{drift.id} is not waiting for approval: it is {drift.state}"
+    stands = f"{drift.id} is not waiting for approval: it is {describe_state(drift.state)}"
     if drift.state in _DECIDED_STATES and drift.decided_by:
         return Conflict(f"{stands}, by {drift.decided_by}.", hint=hint)
     return InvalidState(f"{stands}.", hint=hint)

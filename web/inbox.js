@@ -226,7 +226,7 @@ function planCell(plan, column) {
     case "age":
       return html`<${Age} at=${plan.made_at} />`;
     case "cost":
-      return "";
+      return plan.over ? "" : html`<span class=${costTone(plan.cost)} title=${costWords(plan.cost)}>${costShort(plan.cost)}</span>`;
     default:
       return plan.over ? html`<${State} state="resolved" word="Waits no longer" />` : html`<${State} state="awaiting-approval" />`;
   }

@@ -95,6 +95,8 @@ class WaitingPlanForm(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The drift that it would put back; left out for a plan of a whole application."""
     waiting_for_me: bool = False
     """True when who asks may approve it now."""
+    cost: CostForm | None = None
+    """What it costs; left out where nobody can tell."""
 
     @property
     def decided(self) -> bool:
@@ -116,8 +118,6 @@ class ReviewPlanForm(WaitingPlanForm, kw_only=True, omit_defaults=True):
     """
 
     fields: list[PlanFieldForm]
-    cost: CostForm | None = None
-    """What it costs; left out where nobody can tell."""
     current: bool
     moved: list[str]
     """What happened to it since, in sentences."""

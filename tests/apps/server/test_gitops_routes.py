@@ -367,6 +367,7 @@ def test_a_parked_plan_is_shown_and_approved_by_its_digest(tmp_path: Path) -> No
         (plan,) = here.get("/applications/shop")["plans"]
         whole = here.get(f"/plans/{plan['id']}")
         assert plan == {name: whole[name] for name in plan}
+        assert plan["cost"] == {"kind": "none"}
         assert len(plan["steps"]) == 8
         stale = here.post(f"/plans/{plan['id']}/approve", plan="sha256:0")
         assert (stale.status_code, stale.json()["error"]) == (409, "stale_plan")

@@ -201,6 +201,7 @@ def waiting_plan_form(context: ApplicationContext, plan: PendingPlan) -> Waiting
         approved_by=plan.approved_by,
         rejected_by=plan.rejected_by,
         comment=plan.comment,
+        cost=_cost_form(plan.cost),
     )
 
 

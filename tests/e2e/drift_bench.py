@@ -27,7 +27,7 @@ MANAGER = "holdfast-gitops"
 EDITOR = "kubectl-edit"
 AT_ONCE = 16
 PATIENCE = 120.0
-"""A pod of the corpus wants all GPUs of one node, which other tests may have for a while."""
+"""Pods of the corpus want GPUs of one node, which other tests may have for a while."""
 T = TypeVar("T")
 
 _BEFORE = (
